@@ -17,6 +17,7 @@ std::string_view name(DType);               // "bfloat16"
 std::optional<DType> parse_dtype(std::string_view);
 bool is_floating(DType);
 double unit_roundoff(DType);                // 2^-(p), p the significand's bits incl. the hidden one; 0 for integers
+double smallest_normal(DType);              // below it a floating value is subnormal; 0 for integers
 double to_double(DType, const void* element); // exact
 
 } // namespace h3diff::probes
