@@ -14,7 +14,7 @@ from .errors import UsageError
 from .probes import glob_pattern
 
 LEVELS = ("off", "digest", "stats", "rows", "full")
-_UNITS = {"": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 class CaptureSpec:
@@ -25,17 +25,17 @@ class CaptureSpec:
         self.sample_rows = 64
         self.sketch_k = 0  # auto
         for item in text.split(","):
-            self._item(item)
+            self._item(item.strip())
         self._compiled = [(glob_pattern(pattern), level) for pattern, level in self.rules]
 
     def _item(self, item):
-        key, equals, value = item.rpartition("=")
+        key, equals, value = (part.strip() for part in item.rpartition("="))
         if not equals:
             if item not in LEVELS:
                 raise UsageError(f"--capture: '{item}' is neither a level ({', '.join(LEVELS)}) nor NAME=VALUE")
             self.rules.append(("*", item))
         elif key == "budget":
-            match = re.fullmatch(r"(\d+)(B|KiB|MiB|GiB)?", value)
+            match = re.fullmatch(r"(\d+)(KiB|MiB|GiB)?", value)
             if not match:
                 raise UsageError(f"--capture: '{item}' needs a number of bytes such as 4GiB")
             self.budget_bytes = int(match[1]) * _UNITS[match[2] or ""]
@@ -44,9 +44,9 @@ class CaptureSpec:
                 raise UsageError(f"--capture: '{item}' needs a number of rows of at least 1")
             self.sample_rows = int(value)
         elif key == "sketch":
-            if value not in ("auto", "0", "64", "128", "256"):
-                raise UsageError(f"--capture: '{item}' needs auto, 0, 64, 128 or 256")
-            self.sketch_k = {"auto": 0, "0": -1}.get(value) or int(value)
+            if value not in ("auto", "64", "128", "256"):
+                raise UsageError(f"--capture: '{item}' needs 64, 128, 256 or auto")
+            self.sketch_k = 0 if value == "auto" else int(value)
         else:
             if not key or value not in LEVELS:
                 raise UsageError(f"--capture: '{item}' needs PATTERN={'|'.join(LEVELS)}")
@@ -66,5 +66,5 @@ class CaptureSpec:
 
     def sketch(self, step, steps):
         if self.sketch_k:
-            return max(0, self.sketch_k)
+            return self.sketch_k
         return 256 if step < 2 or step == steps - 1 else 64

@@ -79,7 +79,7 @@ class SequenceLayout:
         """[(segment, ranges)] of a tensor in `space`, in the order of SEGMENTS, without empty segments.
         `timesteps` are the distinct timesteps as the model got them."""
         if space == "other":
-            return [("all", [(0, other_rows)])]
+            return [("all", [(0, other_rows)])] if other_rows else []
         if space in ("timesteps", "modulation"):
             order = sorted(range(len(timesteps)), key=lambda i: timesteps[i])
             if space == "timesteps":
