@@ -19,7 +19,7 @@ COMFY_PREFIX = "model.diffusion_model."
 _FLOATS = ("F64", "F32", "F16", "BF16")
 
 # Internal module -> diffusers' module. qkv_proj and fc1 are handled apart.
-_TOP = {
+DIFFUSERS_MODULES = {
     "video_patch_proj": "proj_in",
     "audio_patch_proj": "audio_proj_in",
     "condition_proj": "context_embedder",
@@ -52,8 +52,8 @@ _CONFIG_NAMES = {  # ModelShape's name -> the raw config.json's
 def diffusers_name(name):
     """diffusers' name of an internal tensor that it keeps whole, else None."""
     module, _, parameter = name.rpartition(".")
-    if module in _TOP:
-        return f"{_TOP[module]}.{parameter}"
+    if module in DIFFUSERS_MODULES:
+        return f"{DIFFUSERS_MODULES[module]}.{parameter}"
     match = re.fullmatch(r"(token_refiner\.)?blocks\.(\d+)\.(.+)", module)
     if not match or match[3] not in _IN_BLOCK:
         return None

@@ -5,6 +5,7 @@ import inspect
 
 import torch
 
+from ..checkpoint import DIFFUSERS_MODULES
 from ..errors import BadInput, UsageError
 from ..observer import rows_by_columns
 from ..probes import MODULATIONS, ModelShape
@@ -12,21 +13,6 @@ from ..segments import layout_from_tensors
 
 NAME = "diffusers"
 MODEL_CLASS = "MiniMaxH3Transformer3DModel"
-
-# Names of the checkpoint's modules -> diffusers' names, where they are one to one.
-_TOP = {
-    "video_patch_proj": "proj_in",
-    "audio_patch_proj": "audio_proj_in",
-    "condition_proj": "context_embedder",
-    "token_refiner.final_norm": "token_refiner.final_norm",
-    "time_embedder.proj_in": "time_embedder.linear_1",
-    "time_embedder.proj_out": "time_embedder.linear_2",
-    "final_layer.adaln_proj": "norm_out.linear",
-    "final_layer.norm": "norm_out.norm",
-    "final_layer.video_out": "proj_out",
-    "final_layer.audio_out": "audio_proj_out",
-}
-
 
 def shape_of(model):
     c = model.config
@@ -69,15 +55,11 @@ def weights(model):
 
     def linear(probe, module):
         yield f"weights.{probe}", matrix(module.weight)
-        if module.bias is not None:
+        if getattr(module, "bias", None) is not None:
             yield f"weights.{probe}.bias", matrix(module.bias)
 
-    for probe, path in _TOP.items():
-        module = model.get_submodule(path)
-        if probe.endswith("norm"):
-            yield f"weights.{probe}", matrix(module.weight)
-        else:
-            yield from linear(probe, module)
+    for name, path in DIFFUSERS_MODULES.items():
+        yield from linear(name.removesuffix(".linear"), model.get_submodule(path))
     yield "weights.rope.inv_freq", matrix(model.rope.inv_freq)
     for prefix, block in _blocks(model):
         attn = block.attn
