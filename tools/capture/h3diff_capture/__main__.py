@@ -1,8 +1,8 @@
 """python -m h3diff_capture diffusers|diffsynth BUNDLE -o DUMP"""
 
 import argparse
-import os
 import sys
+import traceback
 
 from . import __version__
 from .errors import CaptureError
@@ -49,13 +49,17 @@ def main(argv=None):
         print(f"error: a package is missing: {error}", file=sys.stderr)
         return 5
     except KeyboardInterrupt:
-        print(f"interrupted: finished steps are in {args.output}.partial", file=sys.stderr)
-        return 130
+        print(f"error: interrupted; finished steps, if any, are in {args.output}.partial", file=sys.stderr)
+        return 5
+    except MemoryError as error:
+        print(f"error: out of memory: {error}", file=sys.stderr)
+        return 5
+    except Exception:
+        traceback.print_exc()
+        print("error: this is a bug of h3diff_capture, or of the pipeline it runs", file=sys.stderr)
+        return 70
     return 0
 
 
 if __name__ == "__main__":
-    code = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code) if code == 130 else sys.exit(code)
+    sys.exit(main())

@@ -4,7 +4,11 @@ Rows of a step are held in memory and appended, in execution order, when the ste
 Captured tensors are written at once.
 """
 
+import contextlib
+import functools
 import os
+import signal
+import threading
 
 import h5py
 import numpy as np
@@ -70,18 +74,49 @@ def _storage(dtype):
     return h5py.h5t.py_create(numpy_type), dtype
 
 
+@contextlib.contextmanager
+def _uninterrupted():
+    """Holds SIGINT back: between two calls into HDF5 a table may have rows that are not written yet."""
+    previous = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or previous is None:
+        yield  # signals go to the main thread, or to a handler that is not Python's
+        return
+    held = []
+    signal.signal(signal.SIGINT, lambda number, frame: held.append((number, frame)))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+        if held and callable(previous):
+            previous(*held[0])
+        elif held and previous == signal.SIG_DFL:
+            signal.raise_signal(signal.SIGINT)
+
+
+def _writes(method):
+    """A method that writes: not interrupted, and a failing disk is told as such."""
+
+    @functools.wraps(method)
+    def wrapper(self, *args, **kwargs):
+        with _uninterrupted():
+            try:
+                return method(self, *args, **kwargs)
+            except (OSError, RuntimeError) as error:
+                raise EnvironmentFailure(f"{self.partial_path}: cannot be written ({error})") from None
+
+    return wrapper
+
+
 class DumpWriter:
     """Writes PATH.partial; `finish` renames it to PATH, `abandon` leaves it with its finished steps."""
 
+    @_writes
     def __init__(self, path, facts, overwrite=False):
         self.path, self.partial_path = path, path + ".partial"
         if os.path.exists(path) and not overwrite:
             raise UsageError(f"{path}: exists already; give --overwrite to replace it")
-        try:
-            # Format v108: the library of HDF5 1.8 and later reads it, and a file that a kill left open stays readable.
-            self._file = h5py.File(self.partial_path, "w", libver=("v108", "v108"))
-        except OSError as error:
-            raise EnvironmentFailure(f"{self.partial_path}: cannot be created ({error})") from None
+        # Format v108: the library of HDF5 1.8 and later reads it, and a file that a kill left open stays readable.
+        self._file = h5py.File(self.partial_path, "w", libver=("v108", "v108"))
         self._keep_metadata_in_memory()
         self._file.attrs.create("format", "h3diff-dump", dtype=_text(11))
         self._file.attrs.create("version", np.int64(VERSION))
@@ -91,7 +126,7 @@ class DumpWriter:
         self._table("steps", STEPS)
         for name, value in {**facts, "finished": 0}.items():
             self.set_fact(name, value)
-        self._flush()
+        self._file.flush()
 
     def _keep_metadata_in_memory(self):
         """Between two flushes nothing of the file's structure reaches the disk, so that a kill leaves the last
@@ -121,12 +156,6 @@ class DumpWriter:
         table.resize((begin + len(rows),))
         table[begin:] = array
 
-    def _flush(self):
-        try:
-            self._file.flush()
-        except (OSError, RuntimeError) as error:
-            raise EnvironmentFailure(f"{self.partial_path}: cannot be written ({error})") from None
-
     def set_fact(self, name, value):
         if isinstance(value, str):
             data = value.encode()
@@ -142,6 +171,7 @@ class DumpWriter:
     def add_columns(self, order, probe, columns):
         self._columns.append((order, probe, columns))
 
+    @_writes
     def add_tensor(self, step, probe, segment, pieces, rows, cols, dtype, sampled_of=0):
         """`pieces`: contiguous torch tensors that together hold the [rows, cols] dataset."""
         kind, hand_over = _storage(dtype)
@@ -150,31 +180,31 @@ class DumpWriter:
         plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         plist.set_layout(h5py.h5d.CONTIGUOUS)
         plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-        try:
-            dataset = h5py.Dataset(h5py.h5d.create(group.id, segment.encode(), kind, space, plist))
-            begin = 0
-            for piece in pieces:
-                data = piece.cpu().contiguous().view(hand_over).numpy()
-                file_space = dataset.id.get_space()
-                file_space.select_hyperslab((begin, 0), data.shape)
-                dataset.id.write(h5py.h5s.create_simple(data.shape), file_space, data, mtype=kind)
-                begin += data.shape[0]
-        except OSError as error:
-            raise EnvironmentFailure(f"{self.partial_path}: cannot be written ({error})") from None
+        dataset = h5py.Dataset(h5py.h5d.create(group.id, segment.encode(), kind, space, plist))
+        begin = 0
+        for piece in pieces:
+            data = piece.cpu().contiguous().view(hand_over).numpy()
+            file_space = dataset.id.get_space()
+            file_space.select_hyperslab((begin, 0), data.shape)
+            dataset.id.write(h5py.h5s.create_simple(data.shape), file_space, data, mtype=kind)
+            begin += data.shape[0]
         name = dtype_name(dtype)
         dataset.attrs.create("dtype", name, dtype=_text(len(name)))
         if sampled_of:
             dataset.attrs.create("sampled_of", np.int64(sampled_of))
 
+    @_writes
     def end_weights(self):
         """Appends what was added for step -1, which has no row in /steps."""
         self._end()
+        self._file.flush()
 
+    @_writes
     def end_step(self, step, sigmas):
         """`sigmas`: video, audio, and both of the next step."""
         self._end()
         self._append("steps", STEPS, [(step, *sigmas)])
-        self._flush()
+        self._file.flush()
 
     def _end(self):
         self._rows.sort(key=lambda entry: entry[0])
@@ -188,15 +218,12 @@ class DumpWriter:
                 held.append(sketch)
             row = {**row, "sketch_k": k, "sketch_row": at}
             index.append([row[name] for name in INDEX.names])
-        try:
-            for k, held in self._sketches.items():
-                self._append_sketches(k, held)
-            self._append("index", INDEX, index)
-            self._columns.sort(key=lambda entry: entry[0])
-            for _, probe, columns in self._columns:
-                self._append("columns", COLUMNS, [(probe, i, *column) for i, column in enumerate(columns)])
-        except OSError as error:
-            raise EnvironmentFailure(f"{self.partial_path}: cannot be written ({error})") from None
+        for k, held in self._sketches.items():
+            self._append_sketches(k, held)
+        self._append("index", INDEX, index)
+        self._columns.sort(key=lambda entry: entry[0])
+        for _, probe, columns in self._columns:
+            self._append("columns", COLUMNS, [(probe, i, *column) for i, column in enumerate(columns)])
         self._rows, self._sketches, self._columns = [], {}, []
 
     def _sketch_rows(self, k):
@@ -211,23 +238,17 @@ class DumpWriter:
         self._file[name].resize((begin + len(held), k))
         self._file[name][begin:] = np.stack(held).astype(np.float32)
 
-    def drop_step(self):
-        """Forgets the rows of a step that was cut off."""
-        self._rows, self._sketches, self._columns = [], {}, []
-
+    @_writes
     def finish(self, dispatch, unobserved):
         """`dispatch`: rows (op, implementation, declared, calls, fallbacks); `unobserved`: (probe, reason)."""
-        try:
-            self._append("dispatch", DISPATCH, dispatch)
-            self._append("unobserved", UNOBSERVED, [(probe, reason[:160]) for probe, reason in unobserved])
-            self.set_fact("finished", 1)
-            self._file.close()
-            os.replace(self.partial_path, self.path)
-        except OSError as error:
-            raise EnvironmentFailure(f"{self.partial_path}: cannot be written ({error})") from None
+        self._append("dispatch", DISPATCH, dispatch)
+        self._append("unobserved", UNOBSERVED, [(probe, reason[:160]) for probe, reason in unobserved])
+        self.set_fact("finished", 1)
+        self._file.close()
+        os.replace(self.partial_path, self.path)
 
     def abandon(self):
-        self.drop_step()
+        self._rows, self._sketches, self._columns = [], {}, []
         try:
             self._file.close()
         except (OSError, RuntimeError):

@@ -27,11 +27,10 @@ def environment_facts(device):
         "deterministic": int(torch.are_deterministic_algorithms_enabled()),
         "device": "cpu",
     }
-    if torch.version.cuda:
-        facts["cuda"] = torch.version.cuda
     if device.type == "cuda":
+        facts["cuda"] = torch.version.cuda
         facts["device"] = torch.cuda.get_device_name(device)
-        facts["sm"] = "{}.{}".format(*torch.cuda.get_device_capability(device))
+        facts["sm"] = "{}{}".format(*torch.cuda.get_device_capability(device))
         driver = _driver_version()
         if driver:
             facts["driver"] = driver

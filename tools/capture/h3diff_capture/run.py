@@ -40,6 +40,16 @@ def _own_memory(model):
                 raise AssertionError("torch's allocator gave memory that is not aligned to 64 bytes")
 
 
+def _set_determinism():
+    # Read when CUDA starts; without it cuBLAS may split a product differently on every run.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # costs time, changes no value that is read
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+
+
 def _progress(text):
     print(text, file=sys.stderr, flush=True)
 
@@ -57,9 +67,7 @@ def run(
     count = step_count(bundle, steps)
     capture_spec.check(ProbeList(bundle.checkpoint.shape))
     torch.set_num_threads(threads)
-    if device.type == "cuda":
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True)
+    _set_determinism()
     pipeline = _import(pipeline_name)
     with torch.no_grad():
         progress(f"{pipeline_name}: loading {bundle.checkpoint.path}")

@@ -20,7 +20,11 @@ class Step:
 
 
 class Schedule:
-    """`steps`, and `advance`, which moves the generated rows down their schedules."""
+    """`steps`, and `advance`, which moves the generated rows down their schedules.
+
+    Step 0 takes the timesteps that came with the inputs. A bundle without case.json says nothing of a schedule: its
+    one step goes from the given timesteps to sigma 0; more steps follow the model's schedule from its beginning.
+    """
 
     def __init__(self, bundle, count, device):
         try:
@@ -49,21 +53,12 @@ class Schedule:
                 float(t_video), float(t_audio), max(float(t_video), _CONDITION_VIDEO_T), _CONDITION_AUDIO_T,
             )  # fmt: skip
             plan = [tensor.to(device) for tensor in plan]
-            if i == 0:
-                if not bundle.has_case and not self._same_rows(plan, given):
-                    raise UsageError(
-                        f"--steps: {bundle.inputs_path} does not stand at the schedule's first step, and there is no "
-                        "case.json, so only 1 step can be run"
-                    )
+            if i == 0 and bundle.has_case:
                 plan = given
             sigmas = tuple(float(s) for s in (
                 self._video.sigmas[i], self._audio.sigmas[i], self._video.sigmas[i + 1], self._audio.sigmas[i + 1],
             ))  # fmt: skip
             self.steps.append(Step(*plan, t_video, t_audio, sigmas))
-
-    @staticmethod
-    def _same_rows(plan, given):
-        return torch.equal(plan[0].float()[plan[1]], given[0].float()[given[1].long()])
 
     def _given_step(self, bundle, given, device):
         """One step from wherever the bundle stands to sigma 0."""
