@@ -41,6 +41,7 @@ bool is_bundle(const std::string& path);
 
 // The same, made in memory from a case (no files): inputs, and weights by internal name.
 Inputs make_inputs(const CaseSpec&);
+std::string inputs_digest(const CaseSpec&); // case_digest of the bundle that export_bundle would write
 struct SyntheticWeight {
   std::string name; // internal
   std::vector<std::int64_t> shape;

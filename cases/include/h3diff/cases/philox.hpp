@@ -3,6 +3,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 namespace h3diff::cases {
@@ -14,9 +15,11 @@ class TensorStream {
 public:
   // key = first 8 bytes (two little-endian words) of SHA-256 of "SEED\nNAME", SEED in decimal.
   TensorStream(std::uint64_t seed, std::string_view tensor_name);
-  // Approximately normal, mean 0, variance 1, |x| < 9.8: the eight 16-bit halves of
+  // Approximately normal, mean 0, variance 1, |x| < 4.9: the eight 16-bit halves of
   // philox({index lo, index hi, 0, 0}) summed, minus 8 * 32767.5, times 1/sqrt(8 * (2^32 - 1) / 12) in float32.
   float normal(std::uint64_t index) const;
+  // normal(begin), normal(begin + 1), ...
+  void normals(std::uint64_t begin, std::span<float> out) const;
   // Uniform in [0, 1): word 0 of philox({index lo, index hi, 1, 0}) >> 8, times 2^-24.
   float uniform(std::uint64_t index) const;
 

@@ -10,6 +10,7 @@ struct Schedule {
   std::vector<float> sigmas;    // N + 1, last is 0
   std::vector<float> timesteps; // N, 1 - sigma
 };
-Schedule make_schedule(int steps, float shift);
+// `steps` >= 1 evaluations. Collapsing can leave fewer: callers count `timesteps`.
+Schedule make_schedule(int steps, double shift);
 
 } // namespace h3diff::cases
