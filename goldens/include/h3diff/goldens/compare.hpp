@@ -41,6 +41,7 @@ struct ProbeResult {
   double rel_l2 = 0, rel_l2_error = 0, std_ratio = 1, cosine = 1; // NaN where unknown
   Tolerance tolerance;
   std::vector<std::array<std::int64_t, 2>> bad_rows, bad_columns; // inclusive ranges, where known
+  bool identical = false;    // same shape, dtype and digest, whatever the outcome
   bool spoiled = false;      // outside, but so is one of its nearest observed inputs
 };
 
@@ -65,10 +66,13 @@ struct Hypothesis {
 };
 
 struct CompareOptions {
-  std::vector<std::string> expect;       // probes or globs that count as expected; empty: all of the reference
+  // Probes or globs that count as expected; empty: all of the reference. "!GLOB" takes probes out again. A plain name
+  // is expected even if the reference lacks it; an entry that matches no probe is a usage error.
+  std::vector<std::string> expect;
   double factor = 1.0;                   // scales every tolerance
   std::int64_t worst = 5;
   int threads = 2;
+  bool verify = false;                   // recompute the digests of captured tensors first; a wrong one is bad input
 };
 
 struct CompareResult {
