@@ -91,6 +91,7 @@ struct Workspace {
   TileBuffer raw, wide, clean;
   SketchSums sketch;
   GroupSums groups;
+  RowSums rows;
   std::vector<Run> runs;
   std::vector<std::size_t> tile_runs; // runs of tile i: [tile_runs[i], tile_runs[i + 1])
 };
@@ -99,14 +100,17 @@ struct Workspace {
 void add_runs(std::int64_t first_col, int cols, std::int64_t all_cols, std::vector<Run>& runs) {
   const std::size_t first_run = runs.size();
   const int units = static_cast<int>(divide_up(cols, lanes));
+  std::size_t group = sixteenth(first_col, all_cols);
+  const auto advance = [&](std::int64_t col) { // columns beyond the last count to the last group
+    while (group < 15 && col >= static_cast<std::int64_t>(group + 1) * all_cols / 16) ++group;
+    return static_cast<std::uint8_t>(group);
+  };
   for (int unit = 0; unit < units; ++unit) {
+    const std::int64_t col = first_col + unit * lanes;
     Run run{};
     run.begin = unit;
     run.end = unit + 1;
-    for (int lane = 0; lane < lanes; ++lane) {
-      const std::int64_t col = std::min(first_col + unit * lanes + lane, all_cols - 1);
-      run.group[lane] = static_cast<std::uint8_t>(sixteenth(col, all_cols));
-    }
+    for (int lane = 0; lane < lanes; ++lane) run.group[lane] = advance(col + lane);
     run.uniform = run.group[0] == run.group[lanes - 1];
     if (run.uniform && runs.size() > first_run && runs.back().uniform && runs.back().group[0] == run.group[0])
       runs.back().end = unit + 1;
@@ -156,15 +160,20 @@ private:
       const int rows = static_cast<int>(std::min<std::int64_t>(block_rows, row_end - row));
       const std::byte* start[block_rows] = {};
       for (int r = 0; r < rows; ++r) start[r] = reader_.row(row + r);
-      BlockSums block{};
+      const std::byte* next = row + block_rows < row_end ? reader_.row(row + block_rows) : nullptr;
+      const std::size_t first_band = sixteenth(row, grid_.rows), last_band = sixteenth(row + rows - 1, grid_.rows);
+      work.rows = {};
       for (std::int64_t col = col_begin; col < col_end; col += tile_cols) {
         const int cols = static_cast<int>(std::min<std::int64_t>(tile_cols, col_end - col));
         const Rows raw = raw_tile(reader_, start, rows, col, cols, work.raw);
+        if (next != nullptr) reader_.prefetch(next, rows, col, cols);
         digest_tile(raw, row, col, cols, out);
-        if (statistics_) sum_tile(raw, row, rows, col, cols, col_begin, block, work, out);
+        if (!statistics_) continue;
+        const double squares = sum_tile(raw, row, rows, col, cols, col_begin, first_band != last_band, work, out);
+        if (first_band == last_band) out.bands[first_band] += squares;
       }
-      if (statistics_)
-        for (int r = 0; r < rows; ++r) out.bands[sixteenth(row + r, grid_.rows)] += sum_lanes(block.row[r]);
+      if (statistics_ && first_band != last_band)
+        for (int r = 0; r < rows; ++r) out.bands[sixteenth(row + r, grid_.rows)] += sum_lanes(work.rows.row[r]);
     }
     if (statistics_)
       for (std::size_t g = 0; g < 16; ++g) out.groups[g] = sum_lanes(work.groups.group[g]);
@@ -177,8 +186,9 @@ private:
     table_.digest(raw, divide_up(cols * item, 16), static_cast<std::uint32_t>(unit), out.digest.a, out.digest.b);
   }
 
-  void sum_tile(const Rows& raw, std::int64_t row, int rows, std::int64_t col, int cols, std::int64_t col_begin,
-                BlockSums& block, Workspace& work, Partial& out) const {
+  // Returns the sum of squares; per row it goes to work.rows if asked for.
+  double sum_tile(const Rows& raw, std::int64_t row, int rows, std::int64_t col, int cols, std::int64_t col_begin,
+                  bool per_row, Workspace& work, Partial& out) const {
     const Rows wide = widened_tile(table_, dtype_, raw, cols, work.wide);
     Rows values = wide;
     std::int64_t finite = std::int64_t{rows} * cols;
@@ -211,20 +221,24 @@ private:
       sketch.first_turn = static_cast<int>(row % 8);
       sketch.signs = signs;
       const std::int64_t turn = turn_rows(grid_.rows);
-      for (int r = 0; r < block_rows; ++r)
+      sketch.one_turn = turn > 1; // a block never crosses a multiple of 8
+      for (int r = 0; r < (sketch.one_turn ? 1 : block_rows); ++r)
         for (int panel = 0; panel < tile_units / panel_units; ++panel)
           sketch.turn[r][panel] = sketch_turn((row + r) / turn, col / 256 + panel);
-      table_.accumulate_sketch[as_double_](values, runs, run_count, block, work.groups, sums, sketch);
+      table_.accumulate_sketch[as_double_](values, runs, run_count, work.groups, sums, sketch);
     } else {
-      table_.accumulate[as_double_](values, runs, run_count, block, work.groups, sums);
+      table_.accumulate[as_double_](values, runs, run_count, work.groups, sums);
     }
-    out.moments.add(piece_moments(finite, sum_lanes(sums.value), sum_lanes(sums.square), [&](double mean) {
+    if (per_row) table_.row_squares[as_double_](values, static_cast<int>(divide_up(cols, lanes)), work.rows);
+    const double squares = sum_lanes(sums.square);
+    out.moments.add(piece_moments(finite, sum_lanes(sums.value), squares, [&](double mean) {
       DeviationSum deviations(mean);
       for (int r = 0; r < rows; ++r)
         for (int c = 0; c < cols; ++c)
           if (const double x = element(as_double_, wide.row[r], c); std::isfinite(x)) deviations.add(x);
       return deviations.value();
     }));
+    return squares;
   }
 
   // A copy in which what is not finite is zero; does the whole scan again over the finite elements.

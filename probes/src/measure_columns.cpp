@@ -18,9 +18,11 @@ constexpr std::int64_t strip_cols = 128;
 constexpr int piece_rows = 64;
 
 struct alignas(64) Piece {
-  std::byte raw[piece_rows][strip_cols * 8];
-  std::byte wide[piece_rows][strip_cols * 8];
-  std::uint32_t words[block_rows][strip_cols];
+  std::byte raw_buffer[piece_rows][strip_cols * 8];
+  std::byte wide_buffer[piece_rows][strip_cols * 8];
+  std::byte words[block_rows][strip_cols * 4];
+  const std::byte* raw[piece_rows];
+  const std::byte* wide[piece_rows];
 };
 
 struct Strip {
@@ -43,14 +45,23 @@ public:
     for (std::int64_t row = 0; row < reader_.rows(); row += piece_rows) {
       const int rows = static_cast<int>(std::min<std::int64_t>(piece_rows, reader_.rows() - row));
       const int wide_cols = (cols + lanes - 1) / lanes * lanes;
+      const bool direct = reader_.contiguous() && cols == wide_cols;
       for (int r = 0; r < rows; ++r) {
-        reader_.gather(reader_.row(row + r), first_col, cols, piece.raw[r]);
-        std::memset(piece.raw[r] + cols * item_, 0, static_cast<std::size_t>((wide_cols - cols) * item_));
+        const std::byte* start = reader_.row(row + r);
+        piece.raw[r] = direct ? start + first_col * item_ : piece.raw_buffer[r];
+        if (!direct) {
+          reader_.gather(start, first_col, cols, piece.raw_buffer[r]);
+          std::memset(piece.raw_buffer[r] + cols * item_, 0, static_cast<std::size_t>((wide_cols - cols) * item_));
+        }
+      }
+      if (direct) { // short pieces of far rows: the processor does not see them coming
+        for (std::int64_t r = row + piece_rows; r < std::min(row + 2 * piece_rows, reader_.rows()); ++r)
+          for (int byte = 0; byte < cols * item_; byte += 64)
+            __builtin_prefetch(reader_.row(r) + first_col * item_ + byte, 0, 2);
       }
       digest(row, rows, cols, piece, strip);
-      const std::byte* first = widened(table_, dtype_, piece.raw[0], wide_cols, piece.wide[0]);
-      for (int r = 1; r < rows; ++r) widened(table_, dtype_, piece.raw[r], wide_cols, piece.wide[r]);
-      for (int col = 0; col < cols; col += lanes) sum(first, rows, col, std::min(lanes, cols - col), strip);
+      for (int r = 0; r < rows; ++r) piece.wide[r] = widened(table_, dtype_, piece.raw[r], wide_cols, piece.wide_buffer[r]);
+      for (int col = 0; col < cols; col += lanes) sum(piece.wide, rows, col, std::min(lanes, cols - col), strip);
     }
     for (int c = 0; c < cols; ++c) out[static_cast<std::size_t>(c)] = result(first_col + c, static_cast<std::size_t>(c), strip);
   }
@@ -69,11 +80,11 @@ private:
         }
         continue;
       }
-      const std::uint32_t* words[block_rows];
+      const std::byte* words[block_rows];
       for (int i = 0; i < block_rows; ++i) {
         words[i] = piece.words[i];
-        if (i >= present) std::fill_n(piece.words[i], cols, 0u);
-        else if (item_ == 4) std::memcpy(piece.words[i], piece.raw[r + i], static_cast<std::size_t>(cols) * 4);
+        if (i >= present) std::memset(piece.words[i], 0, sizeof piece.words[i]);
+        else if (item_ == 4) words[i] = piece.raw[r + i];
         else if (item_ == 2) zero_extend<std::uint16_t>(piece.raw[r + i], cols, piece.words[i]);
         else zero_extend<std::uint8_t>(piece.raw[r + i], cols, piece.words[i]);
       }
@@ -81,23 +92,22 @@ private:
     }
   }
 
-  template <class T> static void zero_extend(const std::byte* raw, int cols, std::uint32_t* words) {
+  template <class T> static void zero_extend(const std::byte* raw, int cols, std::byte* words) {
     for (int c = 0; c < cols; ++c) {
       T value;
       std::memcpy(&value, raw + static_cast<std::size_t>(c) * sizeof value, sizeof value);
-      words[c] = value;
+      const std::uint32_t word = value;
+      std::memcpy(words + static_cast<std::size_t>(c) * 4, &word, 4);
     }
   }
 
-  void sum(const std::byte* first, int rows, int col, int cols, Strip& strip) const {
-    const std::byte* at = first + col * (as_double_ ? 8 : 4);
-    constexpr std::int64_t stride = strip_cols * 8;
+  void sum(const std::byte* const* wide, int rows, int col, int cols, Strip& strip) const {
     ColumnSums sums;
-    table_.column_sums[as_double_](at, stride, rows, sums);
+    table_.column_sums[as_double_](wide, rows, static_cast<std::size_t>(col) * (as_double_ ? 8 : 4), sums);
     for (int l = 0; l < cols; ++l) {
       const auto c = static_cast<std::size_t>(col + l);
       std::int64_t finite = rows;
-      if (sums.nonfinite) finite = sum_finite(at, stride, rows, l, c, sums, strip);
+      if (sums.nonfinite) finite = sum_finite(wide, rows, col, l, sums, strip);
       strip.zeros[c] += sums.zeros[l];
       strip.squares[c] += sums.square[l];
       strip.min[c] = std::min(strip.min[c], sums.min[l]);
@@ -105,22 +115,22 @@ private:
       strip.moments[c].add(piece_moments(finite, sums.value[l], sums.square[l], [&](double mean) {
         DeviationSum deviations(mean);
         for (int r = 0; r < rows; ++r)
-          if (const double x = element(as_double_, at + r * stride, l); std::isfinite(x)) deviations.add(x);
+          if (const double x = element(as_double_, wide[r], col + l); std::isfinite(x)) deviations.add(x);
         return deviations.value();
       }));
     }
   }
 
   // One column of a piece again, without what is not finite.
-  std::int64_t sum_finite(const std::byte* at, std::int64_t stride, int rows, int lane, std::size_t c, ColumnSums& sums,
-                          Strip& strip) const {
+  std::int64_t sum_finite(const std::byte* const* wide, int rows, int col, int lane, ColumnSums& sums, Strip& strip) const {
+    const auto c = static_cast<std::size_t>(col + lane);
     std::int64_t finite = 0;
     sums.value[lane] = sums.square[lane] = 0;
     sums.min[lane] = std::numeric_limits<double>::infinity();
     sums.max[lane] = -sums.min[lane];
     sums.zeros[lane] = 0;
     for (int r = 0; r < rows; ++r) {
-      const double x = element(as_double_, at + r * stride, lane);
+      const double x = element(as_double_, wide[r], col + lane);
       if (std::isnan(x)) {
         ++strip.nan[c];
       } else if (std::isinf(x)) {

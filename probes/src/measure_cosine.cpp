@@ -16,13 +16,13 @@ double cosine(const TensorView& a, const TensorView& b, std::span<const RowRange
         : reader(view, rows), dtype(view.dtype), as_double(sums_as_double(view.dtype)) {}
     const std::byte* load(const Table& kernels, std::int64_t row, std::int64_t col, int cols) {
       reader.gather(reader.row(row), col, cols, raw);
-      return widened(kernels, dtype, raw, cols, wide);
+      return widened(kernels, dtype, raw, (cols + lanes - 1) / lanes * lanes, wide);
     }
     SegmentReader reader;
     DType dtype;
     bool as_double;
-    alignas(64) std::byte raw[TileBuffer::row_bytes];
-    alignas(64) std::byte wide[TileBuffer::row_bytes];
+    alignas(64) std::byte raw[TileBuffer::row_bytes] = {};
+    alignas(64) std::byte wide[TileBuffer::row_bytes] = {};
   };
   const auto left = std::make_unique<Side>(a, ranges), right = std::make_unique<Side>(b, ranges);
   const Table& kernels = table();

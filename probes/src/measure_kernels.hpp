@@ -66,12 +66,13 @@ struct alignas(64) SketchSums {
 struct SketchTile {
   SketchSums* sums;
   int first_turn;                              // row mod 8 of the first row: 0 or 4
+  bool one_turn;                               // all four rows have the same
   std::uint32_t turn[block_rows][tile_units / panel_units]; // h of each row and panel
   const std::uint32_t* signs;                  // one word per unit
 };
 
-// Sums of squares of one block of four rows, and of a task's column groups; sums of one tile.
-struct alignas(64) BlockSums {
+// Sums of squares of the rows of a block and of a task's column groups; sums of one tile.
+struct alignas(64) RowSums {
   double row[block_rows][lanes];
 };
 struct alignas(64) GroupSums {
@@ -92,20 +93,23 @@ struct alignas(64) ColumnSums {
 struct Table {
   // Adds units unit ... unit + chunks - 1; each row pointer has 16 * chunks readable bytes.
   void (*digest)(const Rows&, std::int64_t chunks, std::uint32_t unit, std::uint64_t& a, std::uint64_t& b);
+  // count: a multiple of `lanes`.
   void (*bfloat16_to_float)(const std::byte*, int count, float*);
-  void (*half_to_float)(const std::byte*, int count, float*);
+  void (*float16_to_float)(const std::byte*, int count, float*);
+  void (*e4m3fn_to_float)(const std::byte*, int count, float*);
+  void (*e5m2_to_float)(const std::byte*, int count, float*);
   void (*sign_words)(std::uint32_t row_key, std::uint32_t first_unit, int units, std::uint32_t* words);
   // The first `rows` rows, `cols` columns each. threshold: bits of an absolute value.
   Scan (*scan[2])(const Rows&, int rows, int cols, std::uint64_t threshold);
   SmallCounts (*count_small[2])(const Rows&, int rows, int cols, std::uint64_t threshold);
   // All four rows, whole units: what is not there or not finite must be zero.
-  void (*accumulate[2])(const Rows&, const Run* runs, int run_count, BlockSums&, GroupSums&, TileSums&);
-  void (*accumulate_sketch[2])(const Rows&, const Run* runs, int run_count, BlockSums&, GroupSums&, TileSums&,
-                               const SketchTile&);
-  // Columns as [rows, 1] tensors: words[row][column] hold an element's bytes, zero-extended to 32 bits.
-  void (*digest_columns)(const std::uint32_t* const words[block_rows], int columns, std::uint32_t unit,
+  void (*accumulate[2])(const Rows&, const Run* runs, int run_count, GroupSums&, TileSums&);
+  void (*accumulate_sketch[2])(const Rows&, const Run* runs, int run_count, GroupSums&, TileSums&, const SketchTile&);
+  void (*row_squares[2])(const Rows&, int units, RowSums&); // adds
+  // Columns as [rows, 1] tensors: words[row] are its elements, zero-extended to 32 bits.
+  void (*digest_columns)(const std::byte* const words[block_rows], int columns, std::uint32_t unit,
                          std::uint64_t* a, std::uint64_t* b);
-  void (*column_sums[2])(const std::byte* first, std::int64_t row_stride_bytes, int rows, ColumnSums&);
+  void (*column_sums[2])(const std::byte* const* rows, int count, std::size_t offset_bytes, ColumnSums&);
 };
 
 enum class Isa : std::uint8_t { portable, avx2 };

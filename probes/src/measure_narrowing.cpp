@@ -82,7 +82,7 @@ bool narrowing_is_lossless(const TensorView& view, std::span<const RowRange> ran
         if (!all_bfloat16(raw->row[0], cols)) return false;
         continue;
       }
-      const std::byte* values = widened(kernels, view.dtype, raw->row[0], cols, wide->row[0]);
+      const std::byte* values = widened(kernels, view.dtype, raw->row[0], (cols + lanes - 1) / lanes * lanes, wide->row[0]);
       for (int c = 0; c < cols; ++c) {
         const double x = element(as_double, values, c);
         if (!(is_floating(narrow) ? format.holds(x) : integer_holds(narrow, x))) return false;

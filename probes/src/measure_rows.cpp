@@ -85,4 +85,24 @@ void SegmentReader::gather(const std::byte* start, std::int64_t col, std::int64_
   }
 }
 
+void SegmentReader::prefetch(const std::byte* start, int rows, std::int64_t col, std::int64_t count) const {
+  if (contiguous_ || col_axes_ == 0 || row_axes_ == 0) return;
+  const Axis inner = col_axis_[static_cast<std::size_t>(col_axes_ - 1)], row_axis = row_axis_[static_cast<std::size_t>(row_axes_ - 1)];
+  if (inner.stride != static_cast<std::int64_t>(item_)) return;
+  while (count > 0) {
+    std::int64_t rest = col / inner.size, offset = col % inner.size * inner.stride;
+    for (int axis = col_axes_ - 2; axis >= 0; --axis) {
+      const Axis& a = col_axis_[static_cast<std::size_t>(axis)];
+      offset += rest % a.size * a.stride;
+      rest /= a.size;
+    }
+    const std::int64_t run = std::min(count, inner.size - col % inner.size);
+    for (int r = 0; r < rows; ++r)
+      for (std::int64_t byte = 0; byte < run * inner.stride; byte += 64)
+        __builtin_prefetch(start + r * row_axis.stride + offset + byte, 0, 2);
+    col += run;
+    count -= run;
+  }
+}
+
 } // namespace h3diff::probes

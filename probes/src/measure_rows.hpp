@@ -23,6 +23,9 @@ public:
   const std::byte* row(std::int64_t row) const;
   // Copies `count` elements from column `col` of the row that starts at `start`.
   void gather(const std::byte* start, std::int64_t col, std::int64_t count, std::byte* to) const;
+  // Asks for the same columns of `rows` rows that follow each other from `start`, where they are scattered over
+  // memory; the processor sees plain rows coming by itself.
+  void prefetch(const std::byte* start, int rows, std::int64_t col, std::int64_t count) const;
 
 private:
   struct Axis {

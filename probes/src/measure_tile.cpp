@@ -1,5 +1,4 @@
 #include "measure_tile.hpp"
-#include <array>
 #include <bit>
 
 namespace h3diff::probes {
@@ -9,20 +8,6 @@ namespace {
 constexpr int round_up(int value, int to) { return (value + to - 1) / to * to; }
 
 constexpr std::byte no_row[TileBuffer::row_bytes] = {};
-
-// float8 has so few values that a table converts it.
-const std::array<float, 256>& float8_values(DType dtype) {
-  const auto fill = [](DType type) {
-    std::array<float, 256> values{};
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const auto bits = static_cast<std::uint8_t>(i);
-      values[i] = static_cast<float>(to_double(type, &bits));
-    }
-    return values;
-  };
-  static const std::array<float, 256> e4m3 = fill(DType::float8_e4m3fn), e5m2 = fill(DType::float8_e5m2);
-  return dtype == DType::float8_e4m3fn ? e4m3 : e5m2;
-}
 
 template <class From, class To> void convert(const std::byte* raw, int count, std::byte* to) {
   for (int i = 0; i < count; ++i) {
@@ -69,13 +54,9 @@ const std::byte* widened(const Table& table, DType dtype, const std::byte* raw, 
   case DType::float64:
   case DType::float32: return raw;
   case DType::bfloat16: table.bfloat16_to_float(raw, count, floats); break;
-  case DType::float16: table.half_to_float(raw, count, floats); break;
-  case DType::float8_e4m3fn:
-  case DType::float8_e5m2: {
-    const auto& values = float8_values(dtype);
-    for (int i = 0; i < count; ++i) floats[i] = values[std::to_integer<std::size_t>(raw[i])];
-    break;
-  }
+  case DType::float16: table.float16_to_float(raw, count, floats); break;
+  case DType::float8_e4m3fn: table.e4m3fn_to_float(raw, count, floats); break;
+  case DType::float8_e5m2: table.e5m2_to_float(raw, count, floats); break;
   case DType::int8: convert<std::int8_t, float>(raw, count, buffer); break;
   case DType::uint8: convert<std::uint8_t, float>(raw, count, buffer); break;
   case DType::boolean:

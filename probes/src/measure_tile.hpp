@@ -26,7 +26,7 @@ std::uint64_t small_threshold(DType);
 kernels::Rows raw_tile(const SegmentReader&, const std::byte* const start[kernels::block_rows], int rows,
                        std::int64_t first_col, int cols, TileBuffer& buffer);
 
-// Converts `count` elements; float32 and float64 come back as they are, without a copy.
+// Converts `count` elements, a multiple of 8; float32 and float64 come back as they are, without a copy.
 const std::byte* widened(const kernels::Table&, DType, const std::byte* raw, int count, std::byte* buffer);
 kernels::Rows widened_tile(const kernels::Table&, DType, const kernels::Rows& raw, int cols, TileBuffer& buffer);
 
