@@ -537,7 +537,8 @@ Result<void> DumpWriter::end_step(const StepRow& row) {
 
 void DumpWriter::set_fact(const std::string& name, Fact fact) { impl_->facts[name] = std::move(fact); }
 
-Result<void> DumpWriter::finish(std::span<const DispatchRow> dispatch, std::span<const Unobserved> unobserved) {
+Result<void> DumpWriter::finish(std::span<const DispatchRow> dispatch, std::span<const Unobserved> unobserved,
+                                bool ended) {
   Impl& impl = *impl_;
   if (impl.refused)
     return *impl.refused;
@@ -567,7 +568,7 @@ Result<void> DumpWriter::finish(std::span<const DispatchRow> dispatch, std::span
     return ok;
   if (auto ok = impl.append_records(unobserved_table, blind); !ok)
     return ok;
-  impl.facts["finished"] = std::int64_t{1};
+  impl.facts["finished"] = std::int64_t{ended ? 1 : 0};
   if (auto ok = impl.write_facts(); !ok)
     return ok;
   if (auto ok = impl.commit(); !ok)

@@ -49,7 +49,7 @@
  *   the hook: a tensor that the runtime later overwrites in place must be probed before that.
  * - Probe names, their order, shapes and row spaces: docs/probes.md, or `h3diff case show CASE --probes`. Call in
  *   execution order. Give only what you have: a comparison works on the probes that both sides hold.
- * - Steps count from 0. Weights are probes too, at step -1; end step -1 before step 0 begins.
+ * - Steps count from 0. Weights are probes too, at step -1; call h3diff_end_weights before step 0.
  * - Every call returns an h3diff_status. A write error sticks: later calls return it and do nothing, so a runtime may
  *   ignore returns and look at h3diff_close's alone. A refused argument (H3DIFF_BAD_ARGUMENT, H3DIFF_BAD_ORDER)
  *   writes nothing and does not stick; h3diff_error() says what was wrong.
@@ -57,8 +57,9 @@
  *   thread writes the results with h3diff_write().
  * - Nothing is allocated. Measuring needs the workspace inside h3diff_stream and about 4 KB of stack. h3diff_open
  *   uses stdio; h3diff_open_callback uses no file at all.
- * - Digests are the same on every machine. Sums are in double, in a fixed order; they are the same bits as the C++
- *   library's unless the compiler is allowed to reorder or contract (-ffast-math, -ffp-contract=fast).
+ * - Digests are the same on every machine. Sums are in double, in a fixed order, the C++ library's, and have the same
+ *   bits. gcc keeps to that order even with -ffast-math; clang does on x86 if -ffp-contract=off follows it. Other
+ *   builds with -ffast-math or -ffp-contract=fast agree to 1e-12.
  *
  * Formats: docs/stream-format.md (the file), docs/dump-format.md (digest, statistics, sketch). A walk-through:
  * docs/instrumenting-your-runtime.md.
@@ -134,7 +135,7 @@ typedef struct h3diff_segment_rows {
  * are flattened, first dimension outermost, into rows, the others into columns: [S, heads, dim] with row_dims = 1 is
  * [S, heads * dim]; a 1-D weight of n values is ndim = 1, row_dims = 0: [1, n]. */
 typedef struct h3diff_tensor {
-  const char* probe;     /* canonical name, 1 to 80 bytes */
+  const char* probe;     /* canonical name: 1 to 80 bytes of ASCII without spaces and slashes */
   int32_t step;          /* -1 for weights */
   int32_t dtype;         /* h3diff_dtype of the memory at `data` */
   int32_t compute_dtype; /* h3diff_dtype the values were computed in; 0: dtype. If it is narrower and every value of a
@@ -281,7 +282,9 @@ extern "C" {
 #endif
 
 /* Sums keep their order and are not contracted, whatever the runtime's own flags are. */
-#if defined(__clang__)
+#if defined(__clang__) && (defined(__x86_64__) || defined(__i386__))
+#define H3D_PRECISE _Pragma("float_control(precise, on)") _Pragma("clang fp contract(off)")
+#elif defined(__clang__)
 #define H3D_PRECISE _Pragma("clang fp contract(off) reassociate(off)")
 #else
 #define H3D_PRECISE
@@ -387,6 +390,12 @@ static const char* h3d_describe(const h3diff_tensor* t, size_t segment_index, h3
   if (t == NULL) return "no tensor was given";
   probe_length = h3d_length(t->probe, 80);
   if (probe_length < 1 || probe_length > 80) return "a probe's name must have 1 to 80 bytes";
+  for (i = 0; i < probe_length; ++i) {
+    const char c = t->probe[i];
+    const int alphanumeric = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+    if (c <= ' ' || c > '~' || c == '/' || (i == 0 && !alphanumeric))
+      return "a probe's name begins with a letter or digit and is printable ASCII without spaces and slashes";
+  }
   if (t->step < -1) return "a step must be -1 (weights) or more";
   if (h3d_item(t->dtype) == 0) return "the tensor's dtype is not one of h3diff_dtype";
   if (t->compute_dtype != 0 && h3d_item(t->compute_dtype) == 0) return "compute_dtype is not one of h3diff_dtype";
@@ -768,11 +777,13 @@ typedef struct h3d_partial {
 typedef struct h3d_run { /* consecutive units of one column group, or one unit that lies in several */
   int open, uniform;
   int group[8];
-  double square[4][8];
+  double square[8];
 } h3d_run;
 
 typedef struct h3d_tile {
-  double sum[8], squares[8], block[4][8];
+  double sum[8], squares[8];
+  double row_squares[4][8]; /* of the tiles so far, if per_row */
+  int per_row;              /* the block's rows lie in several row bands */
   int64_t finite;
   h3d_run run;
 } h3d_tile;
@@ -846,13 +857,11 @@ static double h3d_corrected(double squares, double sum, int64_t count) {
 static void h3d_end_run(h3d_tile* tile, double groups[16][8]) {
   H3D_PRECISE
   h3d_run* run = &tile->run;
-  int r, l;
+  int l;
   if (!run->open) return;
   for (l = 0; l < 8; ++l) {
-    const double all = (run->square[0][l] + run->square[1][l]) + (run->square[2][l] + run->square[3][l]);
-    tile->squares[l] += all;
-    groups[run->group[l]][l] += all;
-    for (r = 0; r < 4; ++r) tile->block[r][l] += run->square[r][l];
+    tile->squares[l] += run->square[l];
+    groups[run->group[l]][l] += run->square[l];
   }
   run->open = 0;
 }
@@ -875,9 +884,12 @@ static void h3d_add_unit(h3d_tile* tile, double groups[16][8], int64_t col, int6
     for (l = 0; l < 8; ++l) {
       const double x = value[r][l];
       tile->sum[l] += x;
-      run->square[r][l] += x * x;
+      run->square[l] += x * x;
     }
   }
+  if (!tile->per_row) return;
+  for (r = 0; r < 4; ++r)
+    for (l = 0; l < 8; ++l) tile->row_squares[r][l] += value[r][l] * value[r][l];
 }
 
 static uint32_t h3d_turn(int64_t row_group, int64_t panel) {
@@ -975,11 +987,14 @@ static void h3d_task(h3d_source* s, int64_t row_begin, int64_t row_end, int64_t 
     const uint32_t row_key = h3d_mix((uint32_t)((uint64_t)(row / 4) & 0xFFFFFFFFu) * 0x9E3779B1u + 0x243F6A88u);
     const unsigned char* start[4] = {NULL, NULL, NULL, NULL};
     h3d_tile tile;
-    memset(tile.block, 0, sizeof tile.block);
+    const int first_band = h3d_sixteenth(row, s->rows), last_band = h3d_sixteenth(row + rows - 1, s->rows);
+    memset(tile.row_squares, 0, sizeof tile.row_squares);
+    tile.per_row = first_band != last_band;
     for (r = 0; r < rows; ++r) start[r] = h3d_row(s, row + r);
     for (col = col_begin; col < col_end; col += H3D_TILE) {
       const int cols = (int)h3d_least(H3D_TILE, col_end - col);
       h3d_moments moments;
+      double squares;
       memset(tile.sum, 0, sizeof tile.sum);
       memset(tile.squares, 0, sizeof tile.squares);
       tile.finite = (int64_t)rows * cols + out->nan + out->inf;
@@ -1017,12 +1032,14 @@ static void h3d_task(h3d_source* s, int64_t row_begin, int64_t row_end, int64_t 
       if (!statistics) continue;
       h3d_end_run(&tile, work->groups);
       tile.finite -= out->nan + out->inf;
-      if (h3d_piece_moments(tile.finite, h3d_sum_lanes(tile.sum), h3d_sum_lanes(tile.squares), &moments))
+      squares = h3d_sum_lanes(tile.squares);
+      if (!tile.per_row) out->bands[first_band] += squares;
+      if (h3d_piece_moments(tile.finite, h3d_sum_lanes(tile.sum), squares, &moments))
         moments.deviations = h3d_tile_deviations(s, start, rows, col, cols, moments.mean, moments.count);
       h3d_add_moments(&out->moments, &moments);
     }
-    if (statistics)
-      for (r = 0; r < rows; ++r) out->bands[h3d_sixteenth(row + r, s->rows)] += h3d_sum_lanes(tile.block[r]);
+    if (statistics && tile.per_row)
+      for (r = 0; r < rows; ++r) out->bands[h3d_sixteenth(row + r, s->rows)] += h3d_sum_lanes(tile.row_squares[r]);
   }
   if (!statistics) return;
   for (i = 0; i < 16; ++i) out->groups[i] = h3d_sum_lanes(work->groups[i]);
@@ -1446,7 +1463,7 @@ static h3diff_status h3d_write_rows(h3diff_stream* s, h3d_source* source, int32_
   const h3diff_tensor* t = source->tensor;
   const size_t item = h3d_item(source->target), length = h3d_length(t->probe, 80);
   const int64_t row_bytes = source->cols * (int64_t)item;
-  const int64_t at_once = row_bytes > 0 ? h3d_most(1, ((int64_t)1 << 20) / row_bytes) : count;
+  const int64_t at_once = h3d_most(1, ((int64_t)1 << 20) / row_bytes);
   int64_t first, row, col;
   uint64_t raw[64];
   int i;
@@ -1497,8 +1514,9 @@ static int64_t h3d_kept_rows(const h3diff_stream* s, const h3d_source* source, i
 static h3diff_status h3d_write(h3diff_stream* s, h3d_source* source, int32_t segment, const h3diff_measurement* m) {
   const h3diff_tensor* t = source->tensor;
   const size_t length = h3d_length(t->probe, 80);
-  const int level = t->level == 0 ? H3DIFF_STATS : t->level;
+  int level = t->level == 0 ? H3DIFF_STATS : t->level;
   int i;
+  if (level > H3DIFF_STATS && (m->rows == 0 || m->cols == 0)) level = H3DIFF_STATS; /* nothing to keep */
   h3d_begin(s, "MEAS", 276 + length + 4 * (size_t)m->sketch_k);
   h3d_put_uint(s, (uint64_t)t->step, 4);
   h3d_put_uint(s, (uint64_t)segment, 1);
@@ -1529,7 +1547,7 @@ static h3diff_status h3d_write(h3diff_stream* s, h3d_source* source, int32_t seg
   h3d_put(s, t->probe, length);
   for (i = 0; i < m->sketch_k; ++i) h3d_put_f32(s, (float)m->sketch[i]);
   if (h3d_end(s) != H3DIFF_OK) return H3DIFF_WRITE_FAILED;
-  if (level >= H3DIFF_ROWS && source->rows > 0) {
+  if (level >= H3DIFF_ROWS) {
     source->target = m->dtype;
     return h3d_write_rows(s, source, segment, h3d_kept_rows(s, source, level),
                           level == H3DIFF_ROWS ? source->rows : 0);
@@ -1540,6 +1558,8 @@ static h3diff_status h3d_write(h3diff_stream* s, h3d_source* source, int32_t seg
 static const char* h3d_too_wide(const h3d_source* source) {
   if (source->tensor->level >= H3DIFF_ROWS && source->cols * (int64_t)source->item > (int64_t)(H3D_MAX_PAYLOAD - 256))
     return "a row of more than 16 MiB cannot be kept; use H3DIFF_STATS";
+  if (source->tensor->level >= H3DIFF_ROWS && source->rows > (int64_t)1 << 31)
+    return "of more than 2^31 rows none can be kept; use H3DIFF_STATS";
   return NULL;
 }
 

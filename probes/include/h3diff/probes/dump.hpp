@@ -66,7 +66,8 @@ public:
                           std::span<const RowRange>, std::int64_t sample_rows = 0);
   Result<void> end_step(const StepRow&); // appends and flushes everything held
   void set_fact(const std::string& name, Fact);
-  Result<void> finish(std::span<const DispatchRow>, std::span<const Unobserved> = {});
+  // `ended` false: of a run that is known to have been cut off; `finished` stays 0.
+  Result<void> finish(std::span<const DispatchRow>, std::span<const Unobserved> = {}, bool ended = true);
   const std::string& partial_path() const;
 
 private:

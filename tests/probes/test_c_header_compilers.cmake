@@ -1,0 +1,47 @@
+# Compiles test_c_header_values.c with every compiler and several languages and flags; all must print the same.
+string(REPLACE "," ";" COMPILERS "${COMPILERS}")
+string(REPLACE "," ";" FLAGS "${FLAGS}")
+list(LENGTH COMPILERS count)
+if(count EQUAL 0)
+  message(FATAL_ERROR "no compiler was found")
+endif()
+file(MAKE_DIRECTORY ${WORK})
+set(expected "")
+set(variant 0)
+foreach(compiler ${COMPILERS})
+  foreach(language "-x;c;-std=c99" "-x;c;-std=gnu17" "-x;c++;-std=c++11" "-x;c++;-std=c++20")
+    foreach(optimisation "-O0" "-O2" "-O3;-march=native;-ffast-math")
+      # Each of them once with each language is enough.
+      if(optimisation STREQUAL "-O0" AND NOT language MATCHES "c99" OR
+         optimisation STREQUAL "-O2" AND language MATCHES "gnu17" OR
+         optimisation MATCHES "fast-math" AND language MATCHES "11")
+        continue()
+      endif()
+      if(optimisation MATCHES "fast-math" AND compiler MATCHES "clang")
+        list(APPEND optimisation -ffp-contract=off) # its -ffast-math fuses a*b+c behind every pragma's back
+      endif()
+      math(EXPR variant "${variant} + 1")
+      set(program ${WORK}/variant_${variant})
+      execute_process(COMMAND ${compiler} ${language} ${FLAGS} ${optimisation} -I${INCLUDE}
+                              ${SOURCES}/test_c_header_values.c -o ${program} -lm
+                      RESULT_VARIABLE failed ERROR_VARIABLE messages)
+      if(failed)
+        message(FATAL_ERROR "${compiler} ${language} ${optimisation} does not compile:\n${messages}")
+      endif()
+      execute_process(COMMAND ${program} RESULT_VARIABLE failed OUTPUT_VARIABLE printed)
+      if(failed OR printed STREQUAL "")
+        message(FATAL_ERROR "${compiler} ${language} ${optimisation}: the program fails (${failed})")
+      endif()
+      if(expected STREQUAL "")
+        set(expected "${printed}")
+        set(first "${compiler} ${language} ${optimisation}")
+      elseif(NOT printed STREQUAL expected)
+        file(WRITE ${WORK}/expected.txt "${expected}")
+        file(WRITE ${WORK}/printed.txt "${printed}")
+        message(FATAL_ERROR "${compiler} ${language} ${optimisation} prints other measurements than ${first}; "
+                            "see ${WORK}/expected.txt and printed.txt")
+      endif()
+    endforeach()
+  endforeach()
+endforeach()
+message(STATUS "${variant} variants print the same")
