@@ -242,11 +242,10 @@ bool CommitFile::apply(std::uint64_t address, const Held& held) {
   }
   if (begin == end)
     return true;
-  if (writes_left_ == 0)
+  if (writes_left == 0)
     return true;
-  if (writes_left_ > 0)
-    --writes_left_;
-  ++writes_done_;
+  if (writes_left > 0)
+    --writes_left;
   return put(address + begin, held.bytes.data() + begin, end - begin);
 }
 

@@ -39,9 +39,9 @@ public:
   // Writes to space that HDF5 has allocated since the last commit.
   void write_through(std::uint64_t address, const void* data, std::size_t size);
 
-  // Tests: let only this many of the next commits' writes happen, as if the process had died then.
-  void die_after(int writes) { writes_left_ = writes; }
-  int writes_done() const { return writes_done_; }
+  // Tests: of all commits' writes from now on, only this many happen, as if the process had died then.
+  static void die_after(int writes) { writes_left = writes; }
+  static int writes_allowed() { return writes_left; }
 
 private:
   friend struct CommitDriver;
@@ -64,7 +64,7 @@ private:
   std::uint64_t committed_ = 0; // the same at the last commit
   std::vector<std::uint64_t> last_;
   std::map<std::uint64_t, Held> held_; // by address, disjoint
-  int writes_left_ = -1, writes_done_ = 0;
+  static inline int writes_left = -1; // no limit
 };
 
 } // namespace h3diff::probes

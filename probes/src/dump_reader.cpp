@@ -1,5 +1,6 @@
 #include "guarded.hpp"
 #include "h3diff/probes/dump.hpp"
+#include "known_facts.hpp"
 #include "scan_transfer.hpp"
 
 #include <fmt/format.h>
@@ -17,51 +18,6 @@
 
 namespace h3diff::probes {
 namespace {
-
-enum class FactKind : std::uint8_t { text, integer };
-
-// Run facts that this program relies on; others are kept as they are.
-constexpr std::pair<std::string_view, FactKind> known_facts[] = {
-    {"producer", FactKind::text},
-    {"pipeline", FactKind::text},
-    {"pipeline_version", FactKind::text},
-    {"finished", FactKind::integer},
-    {"case", FactKind::text},
-    {"case_digest", FactKind::text},
-    {"checkpoint_digest", FactKind::text},
-    {"profile", FactKind::text},
-    {"compute_dtype", FactKind::text},
-    {"device", FactKind::text},
-    {"threads", FactKind::integer},
-    {"isa", FactKind::text},
-    {"mkl_cbwr", FactKind::text},
-    {"deterministic", FactKind::integer},
-    {"torch", FactKind::text},
-    {"cuda", FactKind::text},
-    {"driver", FactKind::text},
-    {"sm", FactKind::text},
-    {"seed", FactKind::integer},
-    {"capture", FactKind::text},
-    {"steps_planned", FactKind::integer},
-    {"num_layers", FactKind::integer},
-    {"num_refiner_layers", FactKind::integer},
-    {"hidden_size", FactKind::integer},
-    {"num_attention_heads", FactKind::integer},
-    {"attention_head_dim", FactKind::integer},
-    {"ffn_dim", FactKind::integer},
-    {"in_channels", FactKind::integer},
-    {"audio_in_channels", FactKind::integer},
-    {"text_dim", FactKind::integer},
-    {"freq_dim", FactKind::integer},
-    {"time_embed_hidden_dim", FactKind::integer},
-    {"time_embed_dim", FactKind::integer},
-    {"rope_freq_dim", FactKind::integer},
-    {"video_patch_dim", FactKind::integer},
-    {"adaln_form", FactKind::text},
-    {"curve_grid", FactKind::integer},
-    {"tensors_over_budget", FactKind::integer},
-    {"bundle", FactKind::text},
-};
 
 std::string row_key(std::int32_t step, std::string_view probe, std::string_view segment) {
   return fmt::format("{}/{}/{}", step, probe, segment);
@@ -263,8 +219,11 @@ Result<void> DumpReader::Impl::take_index(const std::vector<IndexRecord>& record
   for (std::size_t i = 0; i < count; ++i) {
     if (const std::size_t slot = sketch_slot(records[i].sketch_k); slot < std::size(sketches))
       ++named[slot];
-    if (!complete.contains(records[i].step))
+    if (!complete.contains(records[i].step)) {
+      if (finished)
+        return refuse("row {} of /index is of step {}, which /steps does not have", i, records[i].step);
       continue;
+    }
     auto row = index_row(records[i], i);
     if (!row)
       return row.error();

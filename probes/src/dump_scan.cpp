@@ -1,5 +1,6 @@
 #include "dump_scan.hpp"
 
+#include "known_facts.hpp"
 #include "scan_transfer.hpp"
 
 #include <fmt/format.h>
@@ -213,7 +214,9 @@ Result<void> Scanner::scan_facts() {
       return refuse("attribute {} of /run has no readable name ({})", i, printable(hdf5_message(), 200));
     if (static_cast<std::size_t>(length) >= sizeof name)
       continue; // no fact of ours has such a name
-    auto fact = attribute(run->get(), "/run", name, false);
+    const bool known_name = std::any_of(std::begin(known_facts), std::end(known_facts),
+                                        [&](const auto& fact) { return fact.first == name; });
+    auto fact = attribute(run->get(), "/run", name, known_name);
     if (!fact)
       return fact.error();
     if (*fact)

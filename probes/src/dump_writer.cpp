@@ -159,10 +159,13 @@ struct DumpWriter::Impl {
   std::map<std::string, Handle> tables;      // by path
   std::map<std::string, Handle> groups;      // by path
   std::map<std::string, Handle> step_groups; // by path, those of the step at hand
-  std::array<std::int64_t, 3> sketch_rows{}; // written and held
-  std::vector<IndexRecord> index;
+  std::array<std::int64_t, 3> sketch_rows{}; // written so far
+  struct HeldRow {
+    IndexRecord record;
+    std::vector<float> sketch;
+  };
+  std::vector<HeldRow> index;
   std::vector<ColumnRecord> columns;
-  std::array<std::vector<float>, 3> sketch_values;
   RunFacts facts; // not written yet
   std::optional<Error> refused; // from a call that returns nothing; the next call that can, tells it
 
@@ -280,9 +283,20 @@ Result<void> DumpWriter::Impl::append(hid_t dataset, hid_t type, const void* rec
 }
 
 Result<void> DumpWriter::Impl::append_held() {
+  std::vector<IndexRecord> records;
+  std::array<std::vector<float>, 3> values;
+  for (HeldRow& row : index) {
+    if (!row.sketch.empty()) {
+      const std::size_t slot = sketch_slot(row.record.sketch_k);
+      row.record.sketch_row = sketch_rows[slot]++;
+      values[slot].insert(values[slot].end(), row.sketch.begin(), row.sketch.end());
+    }
+    records.push_back(row.record);
+  }
+  index.clear();
   for (const int k : sketch_sizes) {
-    std::vector<float>& values = sketch_values[sketch_slot(k)];
-    if (values.empty())
+    const std::vector<float>& buckets = values[sketch_slot(k)];
+    if (buckets.empty())
       continue;
     if (auto parent = group(groups, "/sketches", 128); !parent)
       return parent.error();
@@ -290,17 +304,13 @@ Result<void> DumpWriter::Impl::append_held() {
     auto dataset = table(fmt::format("/sketches/k{}", k), H5T_IEEE_F32LE, sketch_chunk_rows, width);
     if (!dataset)
       return dataset.error();
-    if (auto ok = append(*dataset, H5T_NATIVE_FLOAT, values.data(), values.size() / width, width); !ok)
+    if (auto ok = append(*dataset, H5T_NATIVE_FLOAT, buckets.data(), buckets.size() / width, width); !ok)
       return ok;
-    values.clear();
   }
   if (auto ok = append_records(column_table, columns); !ok)
     return ok;
   columns.clear();
-  if (auto ok = append_records(index_table, index); !ok)
-    return ok;
-  index.clear();
-  return {};
+  return append_records(index_table, records);
 }
 
 // The group at `where`, created if need be; its parent exists.
@@ -488,19 +498,17 @@ Result<DumpWriter> DumpWriter::create(const Options& options, const RunFacts& fa
 
 void DumpWriter::add(IndexRow row, std::span<const double> sketch) {
   row.sketch_k = static_cast<int>(sketch.size());
-  row.sketch_row = -1;
-  if (!sketch.empty()) {
-    if (std::find(std::begin(sketch_sizes), std::end(sketch_sizes), row.sketch_k) == std::end(sketch_sizes)) {
-      impl_->refused = Error{ExitCode::internal, fmt::format("{}: probe {} has a sketch of {} buckets; 64, 128 and "
-                                                             "256 exist", impl_->partial, row.probe, sketch.size())};
-      return;
-    }
-    const std::size_t slot = sketch_slot(row.sketch_k);
-    row.sketch_row = impl_->sketch_rows[slot]++;
-    for (const double bucket : sketch)
-      impl_->sketch_values[slot].push_back(static_cast<float>(bucket));
+  row.sketch_row = -1; // known when the step ends
+  if (!sketch.empty() && std::find(std::begin(sketch_sizes), std::end(sketch_sizes), row.sketch_k) == std::end(sketch_sizes)) {
+    impl_->refused =
+        Error{ExitCode::internal, fmt::format("{}: probe {} has a sketch of {} buckets; 64, 128 and 256 exist",
+                                              impl_->partial, row.probe, sketch.size())};
+    return;
   }
-  if (!fill(impl_->index.emplace_back(), row))
+  Impl::HeldRow& held = impl_->index.emplace_back();
+  for (const double bucket : sketch)
+    held.sketch.push_back(static_cast<float>(bucket));
+  if (!fill(held.record, row))
     impl_->refused = Error{ExitCode::internal, fmt::format("{}: the probe name {} is longer than 80 bytes",
                                                            impl_->partial, row.probe)};
 }
@@ -562,6 +570,8 @@ Result<void> DumpWriter::finish(std::span<const DispatchRow> dispatch, std::span
                    fmt::format("{}: the probe name {} is longer than 80 bytes", impl.partial, row.probe)};
     set_field(record.reason, cut(row.reason, sizeof record.reason)); // prose may be cut, names may not
   }
+  // A step that was not ended is a step that was cut off.
+  std::erase_if(impl.index, [](const Impl::HeldRow& row) { return row.record.step >= 0; });
   if (auto ok = impl.append_held(); !ok)
     return ok;
   if (auto ok = impl.append_records(dispatch_table, choices); !ok)
