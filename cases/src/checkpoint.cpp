@@ -255,10 +255,10 @@ std::string Checkpoint::digest() const {
   std::vector<std::string> lines;
   for (const SafetensorsFile& file : files_)
     for (const TensorEntry& tensor : file.tensors())
-      lines.push_back(fmt::format("{} {} [{}]\n", tensor.name, tensor.dtype_name, fmt::join(tensor.shape, ",")));
+      lines.push_back(fmt::format("{} {} [{}]", tensor.name, tensor.dtype_name, fmt::join(tensor.shape, ",")));
   std::sort(lines.begin(), lines.end());
   Sha256 hash;
-  for (const std::string& line : lines) hash.update(line);
+  hash.update(fmt::format("{}", fmt::join(lines, "\n")));
   return hash.hex();
 }
 

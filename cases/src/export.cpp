@@ -236,7 +236,8 @@ Result<void> export_bundle(const CaseSpec& spec, const ExportOptions& options) {
   while (target.size() > 1 && target.ends_with('/')) target.pop_back();
   PartialFolder partial{target + ".partial"};
   fs::remove_all(partial.path, failure); // of an export that was killed
-  fs::create_directories(fs::path(partial.path) / "transformer", failure);
+  fs::create_directory(partial.path, failure); // not its parents: a typing error in a path is told
+  if (!failure) fs::create_directory(join(partial.path, "transformer"), failure);
   if (failure) return environment_error(fmt::format("{}: cannot be created ({})", partial.path, failure.message()));
 
   const Inputs inputs = make_inputs(source);

@@ -1,7 +1,6 @@
 #include "file.hpp"
 #include "h3diff/cases/philox.hpp"
 #include "h3diff/cases/schedule.hpp"
-#include "h3diff/probes/dump.hpp" // printable
 #include "input_tensors.hpp"
 #include "safetensors_format.hpp"
 #include "sha256.hpp"
@@ -217,13 +216,6 @@ Result<Inputs> read_inputs(const std::string& path, const probes::ModelShape& sh
   reader.integers("video_indices", inputs.video_rows, layout.rows, layout.video_indices);
   reader.integers("audio_indices", inputs.audio_rows, layout.rows, layout.audio_indices);
   reader.integers("text_indices", inputs.text_rows, layout.rows, layout.text_indices);
-  for (const TensorEntry& tensor : file->tensors()) {
-    const InputTensors known = input_tensors(Inputs{});
-    bool found = false;
-    for (const auto& declared : known.declared) found |= declared.name == tensor.name;
-    if (!found && !reader.error())
-      return bad_input(fmt::format("{}: tensor {} is no argument of the forward", path, probes::printable(tensor.name)));
-  }
   if (reader.error()) return *reader.error();
   layout.cond_video_rows = cond_video_rows;
   layout.cond_audio_rows = cond_audio_rows;

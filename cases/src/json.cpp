@@ -8,6 +8,9 @@ namespace h3diff::cases {
 using nlohmann::json;
 
 Result<json> parse_json(std::string_view text, const std::string& source) {
+  // The parser takes a NUL for the end of its input and would pass over what follows.
+  if (const auto nul = text.find('\0'); nul != std::string_view::npos)
+    return bad_input(fmt::format("{}: not JSON at byte {}", source, nul + 1));
   std::vector<std::set<std::string>> open_objects;
   std::string duplicate;
   const auto watch = [&](int, json::parse_event_t event, json& parsed) {

@@ -49,8 +49,8 @@ public:
   // `rope.inv_freq` is among the weights where the files hold it (raw, Comfy).
   // Copies the tensor in internal row order; out.size() must be the tensor's size in bytes.
   Result<void> read(std::string_view internal_name, std::span<std::byte> out) const;
-  // SHA-256 (hex) of the sorted lines "NAME DTYPE [d0,d1]\n" of the tensors as the files hold them; DTYPE as in
-  // the file ("BF16"). docs/checkpoints.md.
+  // SHA-256 (hex) of the sorted lines "NAME DTYPE [d0,d1]", joined by newlines, of the tensors as the files hold
+  // them; DTYPE as in the file ("BF16").
   std::string digest() const;
   std::string path() const { return path_; }
 
