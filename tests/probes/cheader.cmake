@@ -11,6 +11,11 @@ if(H3DIFF_SANITIZE)
   target_compile_options(c_header_c99 PRIVATE -fsanitize=address,undefined -fno-sanitize-recover=all)
 endif()
 
+# As C++20, declarations and implementation in separate includes; compiled only.
+add_library(c_header_cxx20 OBJECT test_c_header_cxx20.cpp)
+target_include_directories(c_header_cxx20 PRIVATE ${header_include})
+target_compile_options(c_header_cxx20 PRIVATE ${header_flags})
+
 h3diff_test(test_c_header SOURCES test_c_header.cpp LIBRARIES c_header_c99 h3diff::probes m)
 h3diff_test(test_stream SOURCES test_stream.cpp test_stream_allocations.cpp LIBRARIES c_header_c99 h3diff::probes m)
 
