@@ -9,6 +9,7 @@ PACKAGE = os.path.join(REPOSITORY, "tools", "capture")
 sys.path[:0] = [_HERE, PACKAGE]
 
 torch = pytest.importorskip("torch")
+torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

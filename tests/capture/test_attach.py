@@ -104,7 +104,11 @@ def test_in_place_pipelines_are_seen_before_they_overwrite(tmp_path):
         with h3diff_capture.attach(model, out=paths[0]):
             model(**given)
         with h3diff_capture.attach(model, out=paths[1]):
-            handle = model.transformer_blocks[0].norm2.register_forward_hook(lambda m, a, o: o.mul_(2.0) and None)
+
+            def overwrite(_module, _args, output):
+                output.mul_(2.0)
+
+            handle = model.transformer_blocks[0].norm2.register_forward_hook(overwrite)
             model(**given)
             handle.remove()
     a, b = (dumps.digests(p) for p in paths)

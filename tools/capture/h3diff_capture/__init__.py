@@ -27,7 +27,7 @@ __all__ = ["attach", "CaptureError", "__version__"]
 def __getattr__(name):
     # Importing torch takes seconds; --help must not wait for it.
     if name == "attach":
-        from .attach import attach
+        from .attachment import attach
 
         return attach
     if name == "CaptureError":

@@ -5,7 +5,7 @@ import sys
 
 import torch
 
-from .attach import attach, pipeline_module
+from .attachment import attach, pipeline_module
 from .bundle import Bundle, step_count
 from .capture_spec import CaptureSpec
 from .errors import EnvironmentFailure, UsageError
