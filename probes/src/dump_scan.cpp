@@ -250,6 +250,11 @@ Result<std::vector<Link>> Scanner::links(hid_t group, const std::string& name) {
     if (link.type != H5L_TYPE_HARD)
       return refuse("{} holds a soft, external or user-defined link ({}); a dump has none", name,
                     printable(link.name, 60));
+  // A writer that died while HDF5 split a node of the group leaves links of that node listed twice (commit_file.hpp).
+  std::sort(found.begin(), found.end(), [](const Link& a, const Link& b) { return a.name < b.name; });
+  found.erase(std::unique(found.begin(), found.end(),
+                          [](const Link& a, const Link& b) { return a.name == b.name; }),
+              found.end());
   return found;
 }
 

@@ -93,8 +93,8 @@ Handle small_float(std::size_t exponent_bits, std::size_t mantissa_bits, std::si
 
 } // namespace
 
-const TableLayout index_table{"/index", index_columns, sizeof(IndexRecord), 512};
-const TableLayout column_table{"/columns", column_columns, sizeof(ColumnRecord), 512};
+const TableLayout index_table{"/index", index_columns, sizeof(IndexRecord), 128};
+const TableLayout column_table{"/columns", column_columns, sizeof(ColumnRecord), 256};
 const TableLayout dispatch_table{"/dispatch", dispatch_columns, sizeof(DispatchRecord), 32};
 const TableLayout step_table{"/steps", step_columns, sizeof(StepRecord), 64};
 const TableLayout unobserved_table{"/unobserved", unobserved_columns, sizeof(UnobservedRecord), 32};

@@ -74,7 +74,7 @@ extern const TableLayout index_table, column_table, dispatch_table, step_table, 
 
 // Sketch tables /sketches/k64, k128, k256: float32 [n, k].
 inline constexpr int sketch_sizes[] = {64, 128, 256};
-inline constexpr hsize_t sketch_chunk_rows = 128;
+inline constexpr hsize_t sketch_chunk_rows = 64;
 
 // Compound type with the record's own offsets (for memory) or packed (for files).
 Handle table_type(const TableLayout&, bool packed);

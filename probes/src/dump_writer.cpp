@@ -21,8 +21,9 @@ namespace {
 
 constexpr std::size_t copy_buffer_bytes = std::size_t{4} << 20;
 
-// Room for the names of a group's links. Sized so that the heap does not move once the file has been committed.
-constexpr std::size_t root_heap_bytes = 1024, tensors_heap_bytes = 64 * 1024;
+// Room for the names of a group's links. A heap that is full moves, and HDF5 may use its old place again, which
+// commit_file.hpp does not want of committed bytes: so much that "/" and "/tensors" (a name a step) never fill up.
+constexpr std::size_t root_heap_bytes = 1024, tensors_heap_bytes = 64 * 1024, other_heap_bytes = 256;
 
 std::size_t sketch_slot(int k) { return k == 64 ? 0 : k == 128 ? 1 : 2; }
 
@@ -298,7 +299,7 @@ Result<void> DumpWriter::Impl::append_held() {
     const std::vector<float>& buckets = values[sketch_slot(k)];
     if (buckets.empty())
       continue;
-    if (auto parent = group(groups, "/sketches", 128); !parent)
+    if (auto parent = group(groups, "/sketches", other_heap_bytes); !parent)
       return parent.error();
     const auto width = static_cast<hsize_t>(k);
     auto dataset = table(fmt::format("/sketches/k{}", k), H5T_IEEE_F32LE, sketch_chunk_rows, width);
@@ -403,9 +404,9 @@ Result<void> DumpWriter::Impl::write_tensor(std::int32_t step, const std::string
   if (auto root = group(groups, "/tensors", tensors_heap_bytes); !root)
     return root.error();
   const std::string step_path = fmt::format("/tensors/{}", step);
-  if (auto of_step = group(step_groups, step_path, tensors_heap_bytes); !of_step)
+  if (auto of_step = group(step_groups, step_path, other_heap_bytes); !of_step)
     return of_step.error();
-  auto parent = group(step_groups, step_path + "/" + probe, 128);
+  auto parent = group(step_groups, step_path + "/" + probe, other_heap_bytes);
   if (!parent)
     return parent.error();
 

@@ -45,8 +45,11 @@ struct IndexRow {
   std::int64_t sketch_row = -1;
 };
 
-// Appends to PATH.partial; finish() renames to PATH. A writer destroyed before finish() flushes and leaves the
-// .partial file, in which every finished step is readable.
+// Appends to PATH.partial; finish() renames to PATH. A writer destroyed before finish() leaves the .partial file.
+// At every moment, also in the middle of end_step and also after SIGKILL or on a full disk, that file is valid HDF5
+// in which every step that was ended is readable (src/commit_file.hpp). A .partial file that a dead run left is
+// overwritten; one that another live writer has open is a usage error. A failed write is an environment error that
+// names the file; later calls repeat it and leave the disk alone.
 class DumpWriter {
 public:
   struct Options {
@@ -58,14 +61,17 @@ public:
   DumpWriter& operator=(DumpWriter&&) noexcept;
   ~DumpWriter();
 
-  // `row.sketch_row` is filled in here. Rows are held in memory until end_step.
+  // Sketch k and row follow from `sketch` (empty, or 64, 128 or 256 buckets). Rows are held in memory until end_step.
   void add(IndexRow row, std::span<const double> sketch);
   void add_columns(const std::string& probe, std::span<const ColumnMeasurement>);
   // Writes a segment's tensor now (step, probe and segment name it). sample_rows > 0: level `rows`.
   Result<void> add_tensor(std::int32_t step, const std::string& probe, Segment, const TensorView&,
                           std::span<const RowRange>, std::int64_t sample_rows = 0);
-  Result<void> end_step(const StepRow&); // appends and flushes everything held
-  void set_fact(const std::string& name, Fact);
+  // Appends and flushes everything held. Step -1 (weights) gets no row in /steps. An error of ours in a call that
+  // returns nothing (a probe name longer than 80 bytes) is told here.
+  Result<void> end_step(const StepRow&);
+  void set_fact(const std::string& name, Fact); // reaches the file with the next end_step or finish
+  // Rows of a step that was not ended are dropped. An existing PATH is replaced only with `overwrite`.
   // `ended` false: of a run that is known to have been cut off; `finished` stays 0.
   Result<void> finish(std::span<const DispatchRow>, std::span<const Unobserved> = {}, bool ended = true);
   const std::string& partial_path() const;
@@ -97,6 +103,11 @@ public:
   // Checks everything that docs/dump-format.md promises (format, version, columns, dtypes, shapes, links,
   // storage, filters, sizes against the file's size, uniqueness, known names) before any tensor is read.
   // Failure: bad_input with one sentence that names the file and the fact.
+  //
+  // HDF5 parses the file in a forked child process, which hands over the tables in memory: libhdf5 crashes, loops or
+  // exhausts memory on some damaged files (it did on 1 in 100 of flipped metadata bytes, 1.10.8), and no check beforehand
+  // can tell. Such a file costs the child, under a limit on CPU time and memory, and the caller gets an Error. The
+  // caller's process makes no HDF5 call at all; sketches are read from that memory, tensors with pread.
   static Result<DumpReader> open(const std::string& path);
   DumpReader(DumpReader&&) noexcept;
   DumpReader& operator=(DumpReader&&) noexcept;
