@@ -102,14 +102,15 @@ std::string files_text(const Files& files, const Ink& ink) {
   for (const auto& [dtype, sum] : files.by_dtype)
     table.add({printable(dtype), count(sum.tensors), byte_size(sum.bytes)});
   table.add({"all", count(files.total.tensors), byte_size(files.total.bytes)}, Table::Tone::plain);
-  return "\n" + ink.bold("tensors") +
-         fmt::format(" in {}\n", plural(static_cast<std::int64_t>(files.paths.size()), "file")) + table.text(ink);
+  return heading(ink, "tensors",
+                 fmt::format(" in {}", plural(static_cast<std::int64_t>(files.paths.size()), "file"))) +
+         table.text(ink);
 }
 
 std::string odd_text(const std::vector<std::string>& odd, const Ink& ink) {
   if (odd.empty())
     return {};
-  std::string out = "\n" + ink.bold("odd") + "\n";
+  std::string out = heading(ink, "odd");
   for (const std::string& sentence : odd)
     out += paragraph(printable(sentence, 600), "  - ", "    ");
   return out;

@@ -69,7 +69,7 @@ std::string steps_text(const probes::DumpReader& dump, const Ink& ink) {
   for (const probes::StepRow& step : dump.steps())
     table.add({step_name(step.step), fmt::format("{:.6g}", step.sigma_video), fmt::format("{:.6g}", step.sigma_video_next),
                fmt::format("{:.6g}", step.sigma_audio), fmt::format("{:.6g}", step.sigma_audio_next)});
-  return table.empty() ? std::string() : "\n" + ink.bold("steps") + "\n" + table.text(ink);
+  return table.empty() ? std::string() : heading(ink, "steps") + table.text(ink);
 }
 
 std::string dispatch_text(const probes::DumpReader& dump, const Ink& ink) {
@@ -78,7 +78,7 @@ std::string dispatch_text(const probes::DumpReader& dump, const Ink& ink) {
     table.add({printable(row.op), printable(row.implementation), printable(row.declared), count(row.calls),
                count(row.fallbacks)},
               row.fallbacks > 0 ? Table::Tone::doubtful : Table::Tone::plain);
-  return table.empty() ? std::string() : "\n" + ink.bold("dispatch") + "\n" + table.text(ink);
+  return table.empty() ? std::string() : heading(ink, "dispatch") + table.text(ink);
 }
 
 // Blocks look alike: "blocks.*.attn.q" stands for all of them, so that the summary fits a screen.
@@ -131,16 +131,18 @@ std::string summary_text(const std::vector<const IndexRow*>& rows, const Ink& in
   for (const std::string& name : order) {
     const Family& f = families[name];
     std::string dtypes;
-    for (const std::string_view dtype : f.dtypes)
-      dtypes += (dtypes.empty() ? "" : "/") + std::string(dtype);
+    for (const std::string_view dtype : f.dtypes) {
+      dtypes += dtypes.empty() ? "" : "/";
+      dtypes += dtype;
+    }
     const std::string std_text = f.std_high == 0 && std::isinf(f.std_low) ? "-"
                                  : f.std_low == f.std_high ? number(f.std_low)
-                                                           : number(f.std_low) + " to " + number(f.std_high);
+                                                           : fmt::format("{} to {}", number(f.std_low), number(f.std_high));
     table.add({printable(name), count(static_cast<std::int64_t>(f.probes.size())), count(f.rows), dtypes,
                std::string(f.level), std_text, number(f.absmax), f.nonfinite > 0 ? count(f.nonfinite) : ""},
               f.nonfinite > 0 ? Table::Tone::bad : Table::Tone::plain);
   }
-  return "\n" + ink.bold("probes") + " (* stands for a block's number; --probe GLOB shows the statistics)\n" +
+  return heading(ink, "probes", " (* stands for a block's number; --probe GLOB shows the statistics)") +
          table.text(ink);
 }
 
@@ -155,7 +157,7 @@ std::string statistics_text(const std::vector<const IndexRow*>& rows, const Ink&
                bad > 0 ? count(bad) : "", std::string(probes::name(row->dtype)), row->digest.hex().substr(0, 8)},
               bad > 0 ? Table::Tone::bad : Table::Tone::plain);
   }
-  return "\n" + table.text(ink);
+  return table.text(ink);
 }
 
 } // namespace
@@ -179,7 +181,7 @@ Result<Inspection> inspect_dump(const InspectArguments& arguments) {
   }
   if (rows.empty() && (!arguments.probe.empty() || arguments.step))
     return usage_error(fmt::format("{}: no probe matches{}{}", arguments.path,
-                                   arguments.probe.empty() ? "" : " --probe '" + printable(arguments.probe) + "'",
+                                   arguments.probe.empty() ? "" : fmt::format(" --probe '{}'", printable(arguments.probe)),
                                    arguments.step ? fmt::format(" --step {}", *arguments.step) : ""));
 
   std::int64_t steps = 0;
@@ -195,17 +197,17 @@ Result<Inspection> inspect_dump(const InspectArguments& arguments) {
   out.text = fmt::format("{}  {}, {}, {}\n", ink.bold(arguments.path), byte_size(size), plural(steps, "step"),
                          plural(static_cast<std::int64_t>(rows.size()), "index row"));
   if (!dump.finished())
-    out.text += "  " + ink.yellow("the run did not finish; only its complete steps are shown") + "\n";
+    out.text += fmt::format("  {}\n", ink.yellow("the run did not finish; only its complete steps are shown"));
   if (arguments.probe.empty()) {
-    out.text += fmt::format("  levels  {}\n", level_text) + "\n" + ink.bold("run") + "\n" + facts_text(dump);
+    out.text += fmt::format("  levels  {}\n", level_text) + heading(ink, "run") + facts_text(dump);
     out.text += steps_text(dump, ink) + dispatch_text(dump, ink) + summary_text(rows, ink);
     if (!dump.unobserved().empty()) {
-      out.text += "\n" + ink.bold("not observed") + "\n";
+      out.text += heading(ink, "not observed");
       for (const probes::Unobserved& probe : dump.unobserved())
         out.text += paragraph(printable(probe.probe) + ": " + printable(probe.reason, 300), "  ", "      ");
     }
   } else {
-    out.text += statistics_text(rows, ink);
+    out.text += heading(ink, "statistics") + statistics_text(rows, ink);
   }
 
   json facts = json::object();

@@ -149,7 +149,7 @@ std::string worst_text(const FirstDivergence& first, const Ink& ink) {
   for (const goldens::WorstElement& element : first.worst)
     table.add({count(element.row), count(element.column), fmt::format("{:.9g}", element.reference),
                fmt::format("{:.9g}", element.candidate), element.reference_hex, element.candidate_hex});
-  return "  largest differences\n" + table.text(ink, 4);
+  return heading(ink, "largest differences") + table.text(ink);
 }
 
 std::string labelled(std::string_view label, std::string_view text) {
@@ -222,7 +222,7 @@ std::string diverged_text(const CompareResult& result, const std::vector<const P
                                plural(others, "other culprit"), count(result.compared), count(result.expected)),
                    "", "  ");
   if (!first.worst.empty())
-    out += "\n" + worst_text(first, ink);
+    out += worst_text(first, ink);
   return out;
 }
 
@@ -236,7 +236,7 @@ std::string around_text(const CompareResult& result, const std::vector<const Pro
   ProbeTable table;
   for (auto row = begin; row != end; ++row)
     table.add(row == found ? it : **row, row == found);
-  return "\n" + ink.bold("around it") + "\n" + table.text(ink);
+  return heading(ink, "around it") + table.text(ink);
 }
 
 std::string culprits_text(const CompareResult& result, const Ink& ink, bool all) {
@@ -250,8 +250,8 @@ std::string culprits_text(const CompareResult& result, const Ink& ink, bool all)
   ProbeTable table;
   for (std::size_t i = 0; i < shown; ++i)
     table.add(*others[i], false);
-  std::string out = "\n" + ink.bold("other culprits") + " (outside while their observed inputs are inside)\n" +
-                    table.text(ink);
+  std::string out = heading(ink, "other culprits", " (outside while their observed inputs are inside)");
+  out += table.text(ink);
   if (shown < others.size())
     out += fmt::format("  and {} more; --all lists them\n", count(static_cast<std::int64_t>(others.size() - shown)));
   return out;
@@ -271,7 +271,7 @@ std::string undecided_text(const CompareResult& result, const Ink& ink, bool all
   }
   if (table.empty())
     return {};
-  std::string out = "\n" + ink.bold("not judged") + "\n" + table.text(ink);
+  std::string out = heading(ink, "not judged") + table.text(ink);
   if (!all && total > static_cast<std::int64_t>(listed_culprits))
     out += fmt::format("  and {} more; --all lists them\n", count(total - static_cast<std::int64_t>(listed_culprits)));
   return out;
@@ -309,7 +309,7 @@ std::string passed_text(const CompareResult& result, const std::vector<const Pro
     ProbeTable table;
     for (std::size_t i = 0; i < std::min<std::size_t>(closest.size(), 5); ++i)
       table.add(*closest[i], false);
-    out += "\n" + ink.bold("closest to their tolerance") + "\n" + table.text(ink);
+    out += heading(ink, "closest to their tolerance") + table.text(ink);
   }
   return out;
 }
@@ -327,7 +327,7 @@ std::string next_text(const CompareResult& result, const Ink& ink) {
   }
   if (!first.repro.empty())
     out += labelled("run", printable(first.repro, 600));
-  return out.empty() ? out : "\n" + ink.bold("next") + "\n" + out;
+  return out.empty() ? out : heading(ink, "next") + out;
 }
 
 } // namespace
@@ -340,7 +340,7 @@ std::string comparison_text(const CompareResult& result, const Ink& ink, bool al
     for (const ProbeResult& probe : result.probes)
       table.add(probe, result.first_divergence && same_probe(probe, result.first_divergence->result) &&
                            probe.segment == result.first_divergence->result.segment);
-    out += "\n" + ink.bold("every probe and segment") + "\n" + table.text(ink);
+    out += heading(ink, "every probe and segment") + table.text(ink);
   } else if (result.first_divergence) {
     out += around_text(result, rows, ink);
   }
@@ -352,7 +352,7 @@ std::string comparison_text(const CompareResult& result, const Ink& ink, bool al
       out += labelled("cause", printable(hypothesis.kind) + ": " + printable(hypothesis.evidence, 600));
   }
   if (!result.notes.empty()) {
-    out += "\n" + ink.bold("notes") + "\n";
+    out += heading(ink, "notes");
     for (const std::string& note : result.notes)
       out += paragraph(printable(note, 600), "  - ", "    ");
   }

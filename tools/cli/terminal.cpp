@@ -91,6 +91,10 @@ std::string Table::text(const Ink& ink, std::size_t indent) const {
   return out;
 }
 
+std::string heading(const Ink& ink, std::string_view title, std::string_view rest) {
+  return fmt::format("\n{}{}\n", ink.bold(title), rest);
+}
+
 std::string paragraph(std::string_view text, std::string_view first, std::string_view rest) {
   std::string out(first);
   std::size_t column = first.size();
@@ -139,7 +143,7 @@ std::string count(std::int64_t value) {
   const std::size_t sign = value < 0 ? 1 : 0;
   for (std::size_t at = digits.size(); at > sign + 3;) {
     at -= 3;
-    digits.insert(at, ",");
+    digits.insert(at, 1, ',');
   }
   return digits;
 }

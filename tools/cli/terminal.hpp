@@ -51,6 +51,9 @@ private:
   std::vector<Row> rows_;
 };
 
+// A section's title on a line of its own after an empty line; `rest` follows the title plainly.
+std::string heading(const Ink&, std::string_view title, std::string_view rest = {});
+
 // Breaks at spaces so that no line is longer than `line_width`; the first line starts with `first`, the others
 // with `rest`. Ends in a newline.
 std::string paragraph(std::string_view text, std::string_view first = "  ", std::string_view rest = "    ");

@@ -163,9 +163,8 @@ void add_probes(const cases::CaseSpec& spec, const Ink& ink, std::string& text, 
                       {"meaning", probe.meaning},
                       {"inputs", inputs}});
   }
-  text += "\n" + ink.bold(fmt::format("{} probes in execution order", count(static_cast<std::int64_t>(
-                                                                          graph.probes().size())))) +
-          "\n" + table.text(ink);
+  const auto total = static_cast<std::int64_t>(graph.probes().size());
+  text += heading(ink, fmt::format("{} probes in execution order", count(total))) + table.text(ink);
 }
 
 int show(const Arguments& arguments) {
