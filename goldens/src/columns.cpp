@@ -40,20 +40,19 @@ Ranges ranges_of(const std::vector<char>& chosen) {
 } // namespace
 
 double statistics_distance(double count, double l2_a, double mean_a, double std_a, double absmax_a, double l2_b,
-                           double mean_b, double std_b, double absmax_b) {
+                           double mean_b, double std_b, double absmax_b, double slack) {
   // Each is a consequence of the triangle inequality; |a - b|^2 = n (difference of means)^2 + |centred difference|^2.
   double bound = std::fabs(l2_b - l2_a);
   const double centred = std::sqrt(count) * std::hypot(mean_b - mean_a, std_b - std_a);
   if (std::isfinite(centred)) bound = std::max(bound, centred);
   const double peak = std::fabs(absmax_b - absmax_a);
   if (std::isfinite(peak)) bound = std::max(bound, peak);
-  // Statistics carry the rounding of a float64 sum.
-  return std::max(0.0, bound - 1e-12 * (std::fabs(l2_a) + std::fabs(l2_b)));
+  return std::max(0.0, bound - slack * std::max(std::fabs(l2_a), std::fabs(l2_b)));
 }
 
 ColumnsVerdict judge_columns(const std::vector<ColumnMeasurement>& reference,
                              const std::vector<ColumnMeasurement>& candidate, bool dtypes_equal, std::int64_t rows,
-                             double allowed) {
+                             double allowed, double slack) {
   ColumnsVerdict out;
   if (reference.empty() || candidate.empty()) return out;
   out.known = true;
@@ -70,7 +69,8 @@ ColumnsVerdict judge_columns(const std::vector<ColumnMeasurement>& reference,
       bitwise[c] = 1;
       continue;
     }
-    const double distance = statistics_distance(n, a.l2, a.mean, a.std, a.absmax, b.l2, b.mean, b.std, b.absmax);
+    const double distance = statistics_distance(n, a.l2, a.mean, a.std, a.absmax, b.l2, b.mean, b.std, b.absmax,
+                                                 slack);
     const bool lost = b.nan > a.nan || b.inf > a.inf;
     outside[c] = lost || distance > allowed * a.l2;
   }

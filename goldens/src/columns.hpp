@@ -7,6 +7,13 @@
 
 namespace h3diff::goldens {
 
+// Errors of two producers' statistics together, relative to the tensors' l2 (docs/dump-format.md section 8).
+inline constexpr double cpu_slack = 1e-12, accelerator_slack = 2e-6;
+
+// A lower bound of |a - b| of two tensors of `count` elements, from their statistics alone.
+double statistics_distance(double count, double l2_a, double mean_a, double std_a, double absmax_a, double l2_b,
+                           double mean_b, double std_b, double absmax_b, double slack = cpu_slack);
+
 // What a run of columns looks like together.
 struct ColumnsLook {
   std::int64_t columns = 0;
@@ -26,10 +33,7 @@ struct ColumnsVerdict {
 // `dtypes_equal`: digests are comparable. `rows`: elements per column.
 ColumnsVerdict judge_columns(const std::vector<probes::ColumnMeasurement>& reference,
                              const std::vector<probes::ColumnMeasurement>& candidate, bool dtypes_equal,
-                             std::int64_t rows, double allowed);
+                             std::int64_t rows, double allowed, double slack = cpu_slack);
 
-// A lower bound of |a - b| of two tensors of `count` elements, from their statistics alone.
-double statistics_distance(double count, double l2_a, double mean_a, double std_a, double absmax_a, double l2_b,
-                           double mean_b, double std_b, double absmax_b);
 
 } // namespace h3diff::goldens

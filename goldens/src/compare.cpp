@@ -21,19 +21,16 @@ namespace {
 constexpr std::size_t most_details = 16;  // culprits whose tensors are read once more for rows and columns
 constexpr std::size_t most_healing = 8;
 
-// The model's shape comes from the reference; a foreign dump that does not say it takes the other's.
+// The model's shape comes from the reference; where that does not say it, from the candidate.
 Result<probes::ModelShape> shape_of(const DumpReader& reference, const DumpReader& candidate) {
-  auto shape = probes::shape_from_facts(reference.facts());
-  if (!shape) {
-    auto other = probes::shape_from_facts(candidate.facts());
-    if (!other) return bad_input(fmt::format("{}: {}", reference.path(), shape.error().message));
-    shape = std::move(other);
-  }
+  const DumpReader& source = reference.facts().contains("num_layers") ? reference : candidate;
+  auto shape = probes::shape_from_facts(source.facts());
+  if (!shape) return bad_input(fmt::format("{}: {}", source.path(), shape.error().message));
   constexpr std::int64_t most_blocks = 4096; // a stranger's number that sizes the graph
   const bool sane = shape->num_layers >= 0 && shape->num_layers <= most_blocks && shape->num_refiner_layers >= 0 &&
                     shape->num_refiner_layers <= most_blocks;
   if (!sane)
-    return bad_input(fmt::format("{}: {} blocks and {} refiner blocks: more than {} are not believed", reference.path(),
+    return bad_input(fmt::format("{}: {} blocks and {} refiner blocks: more than {} are not believed", source.path(),
                                  shape->num_layers, shape->num_refiner_layers, most_blocks));
   return shape;
 }
@@ -173,6 +170,7 @@ Result<CompareResult> compare(const DumpReader& reference, const DumpReader& can
       reference, candidate, graph,
       ToleranceContext{&graph, options.factor, claimed_dtype(reference), claimed_dtype(candidate)},
       version_difference(reference, candidate), options.threads,
+      statistics_slack(reference, candidate),
       [&rows](const ProbePair& pair, probes::Segment segment) { return rows.neighbours_alive(pair, segment); }};
   auto judged = judge_all(context, alignment);
   if (!judged) return judged.error();

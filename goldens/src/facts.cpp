@@ -1,4 +1,5 @@
 #include "facts.hpp"
+#include "columns.hpp"
 #include <fmt/format.h>
 #include <algorithm>
 
@@ -58,6 +59,10 @@ std::string version_difference(const DumpReader& reference, const DumpReader& ca
   for (const char* fact : binding)
     if (auto text = difference(reference, candidate, fact); !text.empty()) return text;
   return "";
+}
+
+double statistics_slack(const DumpReader& reference, const DumpReader& candidate) {
+  return reference.fact("device") == "cpu" && candidate.fact("device") == "cpu" ? cpu_slack : accelerator_slack;
 }
 
 std::string shell_word(const DumpReader& dump, const std::string& fact, const std::string& otherwise) {

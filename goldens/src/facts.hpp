@@ -15,6 +15,9 @@ std::vector<std::string> fact_notes(const probes::DumpReader& reference, const p
 // The first differing fact that binds digests to a build: "torch 2.11.0 against 2.10.0". Empty: none.
 std::string version_difference(const probes::DumpReader& reference, const probes::DumpReader& candidate);
 
+// What the statistics and sketches of the two producers may be off by, relative to a tensor's l2.
+double statistics_slack(const probes::DumpReader& reference, const probes::DumpReader& candidate);
+
 // A fact as a word of a shell command; `otherwise` if it is absent or holds anything that a shell would interpret.
 std::string shell_word(const probes::DumpReader&, const std::string& fact, const std::string& otherwise);
 

@@ -19,6 +19,8 @@ bool has_statistics(const IndexRow& row) { return row.level >= Level::stats; }
 struct Distance {
   Evidence evidence = Evidence::none;
   double rel_l2 = unknown, error = unknown, std_ratio = unknown, cosine = unknown;
+  double at_least = 0; // certain, where rel_l2 is an estimate
+  double slack = 0;    // of what rel_l2 was computed from
   std::int64_t lost = 0, gained = 0; // non-finite values on one side only, where tensors show it
   std::string note;
 };
@@ -31,6 +33,8 @@ void from_sums(const TensorSums& sums, Distance& out) {
   out.error = 0;
   if (std::isnan(out.std_ratio)) out.std_ratio = sums.std_ratio();
   out.cosine = sums.cosine();
+  out.at_least = out.rel_l2;
+  out.slack = 0;
   out.lost = sums.lost;
   out.gained = sums.gained;
 }
@@ -45,20 +49,25 @@ void from_sketches(const std::vector<float>& a, const std::vector<float>& b, con
   out.evidence = Evidence::sketch;
   out.rel_l2 = ratio(estimate, l2);
   out.error = ratio(std::max(upper - estimate, estimate - lower), l2);
+  // No bucket holds more than this many elements, so by Cauchy and Schwarz the distance is at least:
+  const double crowd = static_cast<double>(reference.rows) * std::ceil(static_cast<double>(reference.cols) / 256) *
+                       (256.0 / static_cast<double>(std::min(a.size(), b.size())));
+  out.at_least = std::max(ratio(lower, l2), ratio(estimate / std::sqrt(std::max(1.0, crowd)), l2));
   out.cosine = (l2 * l2 + other * other - distance.squared) / (2 * l2 * other);
 }
 
 // What statistics can refute: a lower bound of the relative L2.
-double statistics_bound(const IndexRow& reference, const IndexRow& candidate) {
+double statistics_bound(const IndexRow& reference, const IndexRow& candidate, double slack) {
   const auto& a = reference.statistics;
   const auto& b = candidate.statistics;
   const double n = static_cast<double>(std::min(a.count - a.nan - a.inf, b.count - b.nan - b.inf));
-  double bound = statistics_distance(n, a.l2, a.mean, a.std, a.absmax, b.l2, b.mean, b.std, b.absmax);
+  double bound = statistics_distance(n, a.l2, a.mean, a.std, a.absmax, b.l2, b.mean, b.std, b.absmax,
+                                     slack);
   for (const auto& [left, right] : {std::pair{&a.row_bands, &b.row_bands}, std::pair{&a.col_groups, &b.col_groups}}) {
     double squares = 0;
     for (std::size_t i = 0; i < left->size(); ++i) {
       const double before = (*left)[i], after = (*right)[i];
-      const double rounding = 0x1p-23 * (std::fabs(before) + std::fabs(after));
+      const double rounding = (0x1p-23 + slack) * (std::fabs(before) + std::fabs(after));
       const double change = std::max(0.0, std::fabs(after - before) - rounding);
       if (std::isfinite(change)) squares += change * change;
     }
@@ -76,6 +85,7 @@ Result<Distance> measure_distance(const JudgeContext& context, const IndexRow& r
     const auto& a = reference.statistics;
     const auto& b = candidate.statistics;
     out.std_ratio = b.std / a.std;
+    out.slack = context.slack;
   }
   std::optional<TensorSums> sample;
   if (*tensors) {
@@ -108,16 +118,22 @@ Result<Distance> measure_distance(const JudgeContext& context, const IndexRow& r
       if (bound > out.rel_l2 + out.error) {
         out.rel_l2 = bound;
         out.error = unknown;
+        out.at_least = bound;
         out.evidence = Evidence::tensors;
         out.note = fmt::format("by {} sampled rows of {}, which alone differ by more than the sketch says",
                                (*tensors)->rows(), (*tensors)->segment_rows());
       }
     }
   }
-  if (out.evidence == Evidence::none && statistics) {
+  if (!statistics) return out;
+  const double bound = statistics_bound(reference, candidate, context.slack);
+  if (out.evidence == Evidence::none) {
     out.evidence = Evidence::statistics;
-    out.rel_l2 = statistics_bound(reference, candidate);
+    out.rel_l2 = bound;
     out.note = "by statistics only, which can refute but not confirm";
+  } else if (out.evidence == Evidence::sketch) {
+    out.at_least = std::max(out.at_least, bound);
+    out.rel_l2 = std::max(out.rel_l2, bound);
   }
   return out;
 }
@@ -168,11 +184,11 @@ std::string nonfinite_reason(const IndexRow& a, const IndexRow& b, const Distanc
 
 // By how much the std ratio may leave 1. Where the mean dwarfs the spread, rounding the mean alone moves the spread;
 // a constant has none to compare.
-double std_allowed(const IndexRow& reference, double allowed) {
+double std_allowed(const IndexRow& reference, double allowed, double slack) {
   const auto& s = reference.statistics;
   const double rms = std::hypot(s.mean, s.std);
   if (!(s.std > 1e-9 * rms)) return std::numeric_limits<double>::infinity();
-  return allowed * rms / s.std;
+  return (allowed + slack) * rms / s.std;
 }
 
 void append(std::string& reason, const std::string& more) {
@@ -202,8 +218,8 @@ void judge_distance(const IndexRow& a, const Distance& distance, ProbeResult& re
     return;
   }
   const double allowed = result.tolerance.allowed;
-  const bool far = !(distance.rel_l2 <= allowed); // not a number counts as far
-  const double spread = std_allowed(a, allowed);
+  const bool far = !(distance.rel_l2 <= allowed + distance.slack); // not a number counts as far
+  const double spread = std_allowed(a, allowed, distance.slack);
   const bool other_spread = std::isfinite(distance.std_ratio) && std::fabs(distance.std_ratio - 1) > spread;
   result.outcome = far || other_spread ? Outcome::diverged : Outcome::within;
   if (distance.gained > 0) {
@@ -218,10 +234,10 @@ void judge_distance(const IndexRow& a, const Distance& distance, ProbeResult& re
     append(result.reason, fmt::format("std ratio {:.4g}, allowed 1 +- {:.3g}", distance.std_ratio, spread));
   }
   if (distance.evidence == Evidence::sketch && std::isfinite(distance.error) && distance.rel_l2 != 0) {
-    const double low = distance.rel_l2 - distance.error, high = distance.rel_l2 + distance.error;
-    if (low <= allowed && allowed < high)
+    const double high = distance.rel_l2 + distance.error;
+    if (distance.at_least <= allowed && allowed < high)
       append(result.reason, fmt::format("the sketch's error bound ({:.2g} to {:.2g}) straddles the limit {:.3g}: "
-                                        "--capture full settles it", std::max(0.0, low), high, allowed));
+                                        "--capture full settles it", distance.at_least, high, allowed));
   }
   append(result.reason, distance.note);
 }
@@ -284,7 +300,7 @@ ColumnsVerdict columns_of(const JudgeContext& context, const ProbePair& pair, co
                           const IndexRow& candidate, double allowed) {
   if (!pair.info || !pair.info->per_column) return {};
   return judge_columns(context.reference.columns(reference.probe), context.candidate.columns(candidate.probe),
-                       reference.dtype == candidate.dtype, reference.rows, allowed);
+                       reference.dtype == candidate.dtype, reference.rows, allowed, context.slack);
 }
 
 Result<std::optional<TensorPair>> tensors_of(const JudgeContext& context, const IndexRow& reference,
