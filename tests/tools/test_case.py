@@ -34,9 +34,12 @@ def test_show_lists_every_probe(tmp_path):
     assert probes["pred.audio"]["rows"] == 6
 
 
-def test_probe_table_is_narrow():
-    for line in h3diff("case", "show", "full", "--probes").stdout.splitlines():
-        assert len(line) <= 100, line
+def test_probe_table_is_aligned():
+    lines = h3diff("case", "show", "full", "--probes").stdout.splitlines()
+    (head,) = [line for line in lines if line.split() == "probe op space rows columns dtype meaning".split()]
+    for line in lines[lines.index(head) + 1 :]:
+        assert len(line) <= 200
+        assert line[head.index("meaning") - 1] == " " and line[head.index("meaning")] != " ", line
 
 
 def test_a_case_file(tmp_path):

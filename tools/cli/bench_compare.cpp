@@ -173,7 +173,7 @@ int bench_compare(const Arguments& arguments) {
 
   const double bytes = 2.0 * static_cast<double>(tensors * tensor_bytes);
   const double ours = median(contestants[0].seconds);
-  Table table({{"comparer", false}, {"median s", true}, {"GB/s", true}, {"x ours", true}, {"peak memory", true}, {"", false}});
+  Table table({{"comparer", false}, {"median s", true}, {"GB/s", true}, {"x ours", true}, {"peak memory", true}, {"", false, false, true}});
   nlohmann::json results = nlohmann::json::array();
   for (const Contestant& contestant : contestants) {
     const double seconds = median(contestant.seconds);

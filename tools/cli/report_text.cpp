@@ -258,7 +258,7 @@ std::string culprits_text(const CompareResult& result, const Ink& ink, bool all)
 }
 
 std::string undecided_text(const CompareResult& result, const Ink& ink, bool all) {
-  Table table({{"step", true}, {"probe", false}, {"segment", false, true}, {"outcome", false}, {"reason", false}});
+  Table table({{"step", true}, {"probe", false}, {"segment", false, true}, {"outcome", false}, {"reason", false, false, true}});
   std::int64_t total = 0;
   for (const ProbeResult& probe : result.probes) {
     if (severity(probe) != 2)

@@ -45,7 +45,7 @@ std::string toned(const Ink& ink, Table::Tone tone, const std::string& line) {
 
 } // namespace
 
-std::string Table::text(const Ink& ink, std::size_t indent) const {
+std::string Table::text(const Ink& ink, std::size_t indent, std::size_t limit) const {
   std::vector<std::size_t> width(columns_.size());
   std::vector<bool> shown(columns_.size(), true);
   for (std::size_t c = 0; c < columns_.size(); ++c) {
@@ -53,6 +53,7 @@ std::string Table::text(const Ink& ink, std::size_t indent) const {
     for (const Row& row : rows_)
       width[c] = std::max(width[c], row.cells[c].size());
   }
+  const bool wraps = columns_.back().wraps;
   const auto total = [&] {
     std::size_t sum = indent;
     for (std::size_t c = 0; c < columns_.size(); ++c)
@@ -60,16 +61,16 @@ std::string Table::text(const Ink& ink, std::size_t indent) const {
         sum += width[c] + 2;
     return sum - 2;
   };
-  for (std::size_t c = columns_.size(); c-- > 0 && total() > line_width;)
+  for (std::size_t c = columns_.size(); c-- > 0 && total() > limit;)
     if (columns_[c].droppable)
       shown[c] = false;
-  if (total() > line_width) {
-    std::size_t widest = columns_.size();
-    for (std::size_t c = 0; c < columns_.size(); ++c)
+  if (total() > limit) {
+    std::size_t widest = wraps ? columns_.size() - 1 : columns_.size();
+    for (std::size_t c = 0; c < columns_.size() && !wraps; ++c)
       if (shown[c] && !columns_[c].right && (widest == columns_.size() || width[c] > width[widest]))
         widest = c;
     if (widest < columns_.size()) {
-      const std::size_t excess = total() - line_width;
+      const std::size_t excess = total() - limit;
       width[widest] = width[widest] > excess + 12 ? width[widest] - excess : 12;
     }
   }
@@ -79,15 +80,24 @@ std::string Table::text(const Ink& ink, std::size_t indent) const {
     for (std::size_t c = 0; c < columns_.size(); ++c) {
       if (!shown[c])
         continue;
+      if (wraps && c + 1 == columns_.size()) {
+        std::string lines = paragraph(cell(c), "", std::string(out.size(), ' '), out.size(), limit);
+        lines.pop_back();
+        out += lines;
+        continue;
+      }
       const std::string text = shorten(cell(c), width[c]);
       out += columns_[c].right ? fmt::format("{:>{}}  ", text, width[c]) : fmt::format("{:<{}}  ", text, width[c]);
     }
     out.erase(out.find_last_not_of(' ') + 1);
     return out;
   };
-  std::string out = ink.dim(line([&](std::size_t c) { return columns_[c].title; })) + "\n";
-  for (const Row& row : rows_)
-    out += toned(ink, row.tone, line([&](std::size_t c) { return row.cells[c]; })) + "\n";
+  std::string out = ink.dim(line([&](std::size_t c) { return columns_[c].title; }));
+  out += '\n';
+  for (const Row& row : rows_) {
+    out += toned(ink, row.tone, line([&](std::size_t c) { return row.cells[c]; }));
+    out += '\n';
+  }
   return out;
 }
 
@@ -95,9 +105,10 @@ std::string heading(const Ink& ink, std::string_view title, std::string_view res
   return fmt::format("\n{}{}\n", ink.bold(title), rest);
 }
 
-std::string paragraph(std::string_view text, std::string_view first, std::string_view rest) {
+std::string paragraph(std::string_view text, std::string_view first, std::string_view rest, std::size_t start,
+                      std::size_t limit) {
   std::string out(first);
-  std::size_t column = first.size();
+  std::size_t column = start + first.size();
   bool line_start = true;
   while (!text.empty()) {
     const std::size_t end = std::min(text.find(' '), text.size());
@@ -105,7 +116,7 @@ std::string paragraph(std::string_view text, std::string_view first, std::string
     text.remove_prefix(std::min(end + 1, text.size()));
     if (word.empty())
       continue;
-    if (!line_start && column + 1 + word.size() > line_width) {
+    if (!line_start && column + 1 + word.size() > limit) {
       out += '\n';
       out += rest;
       column = rest.size();

@@ -26,21 +26,23 @@ private:
   bool on_;
 };
 
-// Columns are as wide as their widest cell. While a line is longer than `line_width`, the last droppable column
-// goes, then the widest left-aligned column is cut in the middle.
+// Columns are as wide as their widest cell. While a line is longer than the limit, the last droppable column goes; then
+// a last column that wraps is wrapped, else the widest left-aligned one is cut in the middle.
 class Table {
 public:
   struct Column {
     std::string title;
     bool right = false;     // numbers
     bool droppable = false;
+    bool wraps = false;     // free text; only the last column
   };
   enum class Tone { plain, good, bad, doubtful, faint };
 
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
   void add(std::vector<std::string> cells, Tone tone = Tone::plain);
   bool empty() const { return rows_.empty(); }
-  std::string text(const Ink&, std::size_t indent = 2) const; // with a heading; ends in a newline
+  // With a heading; ends in a newline.
+  std::string text(const Ink&, std::size_t indent = 2, std::size_t limit = line_width) const;
 
 private:
   struct Row {
@@ -54,9 +56,10 @@ private:
 // A section's title on a line of its own after an empty line; `rest` follows the title plainly.
 std::string heading(const Ink&, std::string_view title, std::string_view rest = {});
 
-// Breaks at spaces so that no line is longer than `line_width`; the first line starts with `first`, the others
-// with `rest`. Ends in a newline.
-std::string paragraph(std::string_view text, std::string_view first = "  ", std::string_view rest = "    ");
+// Breaks at spaces so that no line is longer than `limit`; the first line starts with `first`, the others
+// with `rest`. The first one begins at column `start` of a line that is already there. Ends in a newline.
+std::string paragraph(std::string_view text, std::string_view first = "  ", std::string_view rest = "    ",
+                      std::size_t start = 0, std::size_t limit = line_width);
 
 std::string shorten(std::string_view text, std::size_t width); // "blocks.0...out_proj"
 std::string number(double);                // 3 significant digits, "-" for NaN

@@ -39,7 +39,7 @@ std::string rows_by_segment(const probes::SegmentTable& segments) {
 
 int list(const Arguments& arguments) {
   Table table({{"case", false, false}, {"rows", true, false}, {"blocks", true, false}, {"hidden", true, false},
-               {"weights", true, false}, {"steps", true, false}, {"what it is for", false, false}});
+               {"weights", true, false}, {"steps", true, false}, {"what it is for", false, false, true}});
   json record = json::array();
   for (const std::string& name : cases::case_names()) {
     const auto spec = cases::load_case(name);
@@ -132,7 +132,7 @@ void add_probes(const cases::CaseSpec& spec, const Ink& ink, std::string& text, 
     weight_dtype["weights." + weight.name] = std::string(probes::name(weight.dtype));
 
   Table table({{"probe", false, false}, {"op", false, false}, {"space", false, false}, {"rows", true, false},
-               {"columns", true, false}, {"dtype", false, true}, {"meaning", false, true}});
+               {"columns", true, false}, {"dtype", false, false}, {"meaning", false, false}});
   for (const probes::ProbeInfo& probe : graph.probes()) {
     const std::int64_t rows = probe_rows(probe, sequence.layout, times.timesteps);
     std::string dtype = "profile's"; // activations: as the profile computes
@@ -164,7 +164,7 @@ void add_probes(const cases::CaseSpec& spec, const Ink& ink, std::string& text, 
                       {"inputs", inputs}});
   }
   const auto total = static_cast<std::int64_t>(graph.probes().size());
-  text += heading(ink, fmt::format("{} probes in execution order", count(total))) + table.text(ink);
+  text += heading(ink, fmt::format("{} probes in execution order", count(total))) + table.text(ink, 2, 200);
 }
 
 int show(const Arguments& arguments) {

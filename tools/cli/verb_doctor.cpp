@@ -62,7 +62,7 @@ private:
     record_[what] = {{"ok", !fault}, {"found", found}};
     healthy_ = healthy_ && !fault;
   }
-  Table table_{{{"", false}, {"what", false}, {"found", false}}};
+  Table table_{{{"", false}, {"what", false}, {"found", false, false, true}}};
   json record_ = json::object();
   bool healthy_ = true;
 };
