@@ -298,6 +298,8 @@ extern "C" {
 #define H3D_MAX_SIZE ((int64_t)1 << 40)
 #define H3D_MAX_PAYLOAD ((size_t)1 << 24)
 
+enum { H3D_TILE = 512, H3D_STEP = 16 }; /* columns that are summed, and read, together */
+
 /* ---- tensors ---- */
 
 static size_t h3d_item(int dtype) {
@@ -557,8 +559,30 @@ static double h3d_decode(h3d_format f, uint64_t raw, int* kind) {
   return h3d_from_bits(sign | (uint64_t)(exponent - f.bias + 1023) << 52 | fraction << (52 - f.mantissa));
 }
 
+/* The usual case without branches: all n are normal numbers. Returns 0 if that is not so. */
+static int h3d_decode_normal(h3d_format f, const uint64_t* raw, int n, double* value) {
+  const int width = f.mantissa == 52 ? 64 : f.mantissa == 23 ? 32 : f.mantissa == 3 || f.mantissa == 2 ? 8 : 16;
+  const uint64_t mask = ((uint64_t)1 << (width - 1)) - 1, smallest = (uint64_t)1 << f.mantissa;
+  const uint64_t infinity = (uint64_t)f.max_exponent << f.mantissa;
+  const uint64_t largest = f.infinity ? infinity - 1 : mask - 1;
+  uint64_t outside = 0;
+  int i;
+  for (i = 0; i < n; ++i) {
+    const uint64_t magnitude = raw[i] & mask;
+    const uint64_t bits = ((magnitude << (52 - f.mantissa)) + ((uint64_t)(1023 - f.bias) << 52)) |
+                          (raw[i] >> (width - 1) << 63);
+    outside |= (magnitude - smallest) | (largest - magnitude);
+    memcpy(value + i, &bits, sizeof bits);
+  }
+  return (outside >> 63) == 0;
+}
+
 static void h3d_decode_many(h3d_format f, const uint64_t* raw, int n, double* value, unsigned char* kind) {
   int i, k;
+  if (n == H3D_STEP ? h3d_decode_normal(f, raw, H3D_STEP, value) : h3d_decode_normal(f, raw, n, value)) {
+    memset(kind, 0, (size_t)n);
+    return;
+  }
   for (i = 0; i < n; ++i) {
     value[i] = h3d_decode(f, raw[i], &k);
     kind[i] = (unsigned char)k;
@@ -646,11 +670,19 @@ static void h3d_load(const h3d_source* s, const unsigned char* row, int64_t col,
   if (s->one_col_stride) {
     const int64_t step = s->col_stride * (int64_t)item;
     const unsigned char* from = row + col * step;
-    switch (item) { /* constant sizes, so that each read is one load */
-    case 1: for (i = 0; i < n; ++i) raw[i] = h3d_read(from + i * step, 1); break;
-    case 2: for (i = 0; i < n; ++i) raw[i] = h3d_read(from + i * step, 2); break;
-    case 4: for (i = 0; i < n; ++i) raw[i] = h3d_read(from + i * step, 4); break;
-    default: for (i = 0; i < n; ++i) raw[i] = h3d_read(from + i * step, 8); break;
+    /* Constant sizes, and counts where it can be, so that this becomes wide loads. */
+    if (n == H3D_STEP && s->col_stride == 1 && item == 2) {
+      for (i = 0; i < H3D_STEP; ++i) raw[i] = h3d_read(from + 2 * i, 2);
+    } else if (n == H3D_STEP && s->col_stride == 1 && item == 4) {
+      for (i = 0; i < H3D_STEP; ++i) raw[i] = h3d_read(from + 4 * i, 4);
+    } else if (item == 1) {
+      for (i = 0; i < n; ++i) raw[i] = h3d_read(from + i * step, 1);
+    } else if (item == 2) {
+      for (i = 0; i < n; ++i) raw[i] = h3d_read(from + i * step, 2);
+    } else if (item == 4) {
+      for (i = 0; i < n; ++i) raw[i] = h3d_read(from + i * step, 4);
+    } else {
+      for (i = 0; i < n; ++i) raw[i] = h3d_read(from + i * step, 8);
     }
   } else {
     const h3diff_tensor* t = s->tensor;
@@ -757,8 +789,6 @@ static int h3d_words(size_t item, const uint64_t* raw, uint32_t* words) {
  * The order of the sums is the C++ library's (probes/src/measure.cpp), so that the bits are too: a segment is cut by
  * its shape into tasks; a task goes down its rows four at a time, and along them in tiles of 512 columns and units of
  * 8; a sum has one lane for each column of a unit. */
-
-enum { H3D_TILE = 512, H3D_STEP = 16 };
 
 typedef struct h3d_moments {
   int64_t count;
@@ -872,6 +902,7 @@ static void h3d_add_unit(h3d_tile* tile, double groups[16][8], int64_t col, int6
   H3D_PRECISE
   const int first = h3d_sixteenth(col, cols), last = h3d_sixteenth(h3d_least(col + 7, cols - 1), cols);
   h3d_run* run = &tile->run;
+  double sum[8], square[8];
   int r, l;
   if (!(run->open && run->uniform && first == last && run->group[0] == first)) {
     h3d_end_run(tile, groups);
@@ -880,13 +911,16 @@ static void h3d_add_unit(h3d_tile* tile, double groups[16][8], int64_t col, int6
     run->uniform = first == last;
     for (l = 0; l < 8; ++l) run->group[l] = first == last ? first : h3d_sixteenth(h3d_least(col + l, cols - 1), cols);
   }
+  memcpy(sum, tile->sum, sizeof sum); /* locals, which no pointer of the loop can lead into */
+  memcpy(square, run->square, sizeof square);
   for (r = 0; r < 4; ++r) {
     for (l = 0; l < 8; ++l) {
-      const double x = value[r][l];
-      tile->sum[l] += x;
-      run->square[l] += x * x;
+      sum[l] += value[r][l];
+      square[l] += value[r][l] * value[r][l];
     }
   }
+  memcpy(tile->sum, sum, sizeof sum);
+  memcpy(run->square, square, sizeof square);
   if (!tile->per_row) return;
   for (r = 0; r < 4; ++r)
     for (l = 0; l < 8; ++l) tile->row_squares[r][l] += value[r][l] * value[r][l];
@@ -896,6 +930,12 @@ static uint32_t h3d_turn(int64_t row_group, int64_t panel) {
   return h3d_mix((uint32_t)((uint64_t)row_group & 0xFFFFFFFFu) * 0x9E3779B1u +
                  (uint32_t)((uint64_t)panel & 0xFFFFFFFFu) * 0x85EBCA6Bu + 0x3C6EF372u) >> 27;
 }
+
+/* Signs of four columns by four bits. */
+static const double h3d_signs[16][4] = {
+    {1, 1, 1, 1},  {-1, 1, 1, 1},  {1, -1, 1, 1},  {-1, -1, 1, 1},  {1, 1, -1, 1},  {-1, 1, -1, 1},
+    {1, -1, -1, 1},  {-1, -1, -1, 1},  {1, 1, 1, -1}, {-1, 1, 1, -1}, {1, -1, 1, -1}, {-1, -1, 1, -1},
+    {1, 1, -1, -1}, {-1, 1, -1, -1}, {1, -1, -1, -1}, {-1, -1, -1, -1}};
 
 static void h3d_sketch_unit(double sums[8][32][8], int64_t row, int64_t col, int64_t rows, uint32_t row_key,
                             const double* const value[4]) {
@@ -907,8 +947,12 @@ static void h3d_sketch_unit(double sums[8][32][8], int64_t row, int64_t col, int
   for (r = 0; r < 4; ++r) {
     const uint32_t bucket = (unit & 31u) ^ h3d_turn((row + r) / turn_rows, col / 256);
     double* to = sums[(row + r) & 7][bucket];
-    const uint32_t bits = signs >> (8 * r);
-    for (l = 0; l < 8; ++l) to[l] += value[r][l] * (double)(1 - (int)(bits >> l & 1u) * 2);
+    const double* low = h3d_signs[signs >> (8 * r) & 15u];
+    const double* high = h3d_signs[signs >> (8 * r + 4) & 15u];
+    double sum[8];
+    for (l = 0; l < 4; ++l) sum[l] = to[l] + value[r][l] * low[l];
+    for (l = 0; l < 4; ++l) sum[4 + l] = to[4 + l] + value[r][4 + l] * high[l];
+    memcpy(to, sum, sizeof sum);
   }
 }
 
@@ -924,10 +968,18 @@ static void h3d_offer_absmax(h3d_partial* p, double value, int64_t row, int64_t 
 static void h3d_scan(h3d_partial* p, int64_t row, int64_t col, int n, const double* value, const unsigned char* kind) {
   double low = DBL_MAX, high = -DBL_MAX, largest;
   int i, kinds = 0;
-  for (i = 0; i < n; ++i) kinds |= kind[i];
-  if (kinds == 0) {
-    for (i = 0; i < n; ++i) low = value[i] < low ? value[i] : low;
-    for (i = 0; i < n; ++i) high = value[i] > high ? value[i] : high;
+  if (n == H3D_STEP)
+    for (i = 0; i < H3D_STEP; ++i) kinds |= kind[i];
+  else
+    for (i = 0; i < n; ++i) kinds |= kind[i];
+  if (kinds == 0 && n == H3D_STEP) {
+    double lows[8], highs[8];
+    for (i = 0; i < 8; ++i) lows[i] = value[i] < value[i + 8] ? value[i] : value[i + 8];
+    for (i = 0; i < 8; ++i) highs[i] = value[i] > value[i + 8] ? value[i] : value[i + 8];
+    for (i = 0; i < 4; ++i) lows[i] = lows[i] < lows[i + 4] ? lows[i] : lows[i + 4];
+    for (i = 0; i < 4; ++i) highs[i] = highs[i] > highs[i + 4] ? highs[i] : highs[i + 4];
+    for (i = 0; i < 4; ++i) low = lows[i] < low ? lows[i] : low;
+    for (i = 0; i < 4; ++i) high = highs[i] > high ? highs[i] : high;
   } else {
     int finite = 0;
     for (i = 0; i < n; ++i) {
