@@ -4,6 +4,8 @@ Everything is int64 or int32 arithmetic that wraps, on whatever device the tenso
 words are handled as one int64 (the low half is the even word), so a unit of 16 words is 8 int64.
 """
 
+import functools
+
 import torch
 
 _MASK32 = 0xFFFFFFFF
@@ -27,6 +29,11 @@ def signed32(value):
 
 
 _PAIRS = [signed64(_P[2 * i] | _P[2 * i + 1] << 32) for i in range(8)]
+
+
+@functools.cache
+def _pairs(device):
+    return torch.tensor(_PAIRS, dtype=torch.int64, device=device)[:, None]
 
 
 def shift_right_32(x, bits):
@@ -113,7 +120,7 @@ class DigestAccumulator:
         m = torch.empty(4, 2, groups, chunks, dtype=torch.int64, device=device)
         torch.bitwise_xor(pairs, key, out=m)
         m = m.view(8, groups * chunks)
-        m ^= torch.tensor(_PAIRS, dtype=torch.int64, device=device)[:, None]
+        m ^= _pairs(device)
         low = m & _MASK32
         high = m.bitwise_right_shift_(32)
         high &= _MASK32

@@ -5,22 +5,27 @@ into a [8, 32, 256] table by (r mod 8, h), columns modulo 256, which is one inde
 the exclusive-or are applied once to that table at the end.
 """
 
+import functools
+
 import torch
 
 from .digest import mix32, signed32
 
 _A, _B = signed32(0x9E3779B1), signed32(0x85EBCA6B)
-_sign_tables = {}
 
 
+@functools.cache
 def _signs(device):
     """[256, 8]: the signs that the 8 bits of a byte stand for, lowest bit first."""
-    table = _sign_tables.get(device)
-    if table is None:
-        byte = torch.arange(256, device=device)[:, None]
-        table = 1.0 - 2.0 * ((byte >> torch.arange(8, device=device)) & 1).to(torch.float64)
-        _sign_tables[device] = table
-    return table
+    byte = torch.arange(256, device=device)[:, None]
+    return 1.0 - 2.0 * ((byte >> torch.arange(8, device=device)) & 1).to(torch.float64)
+
+
+@functools.cache
+def _buckets():
+    """[8, 32, 32, 8]: the bucket of row r mod 8, h, octet c / 8 mod 32 and column c mod 8."""
+    k, h, b, e = torch.meshgrid(*(torch.arange(n) for n in (8, 32, 32, 8)), indexing="ij")
+    return (b ^ h) + 32 * ((e + k) % 8)
 
 
 def _arange32(begin, end, device):
@@ -64,11 +69,9 @@ class SketchAccumulator:
 
     def finish(self):
         """float64 [256], on the CPU."""
-        table = torch.zeros(8, 32, 32, 8, dtype=torch.float64)
-        table[:, :, : self._width // 8] = self._table.cpu().view(8, 32, -1, 8)
-        k, h, b, e = torch.meshgrid(*(torch.arange(n) for n in (8, 32, 32, 8)), indexing="ij")
-        bucket = (b ^ h) + 32 * ((e + k) % 8)
-        return torch.zeros(256, dtype=torch.float64).index_add_(0, bucket.view(-1), table.view(-1))
+        table, octets = self._table.cpu(), self._width // 8
+        bucket = _buckets()[:, :, :octets].reshape(-1)
+        return torch.bincount(bucket, table.view(-1), minlength=256)
 
 
 def fold(buckets, k):

@@ -39,9 +39,9 @@ class Statistics:
 
 def _bands(squares):
     """l2 of 16 equal parts of a vector of sums of squares."""
-    n = squares.numel()
-    edges = [b * n // 16 for b in range(17)]
-    return [math.sqrt(float(squares[lo:hi].sum())) if hi > lo else 0.0 for lo, hi in zip(edges, edges[1:])]
+    squares = squares.cpu().numpy()
+    edges = [b * squares.size // 16 for b in range(17)]
+    return [math.sqrt(squares[lo:hi].sum()) for lo, hi in zip(edges, edges[1:])]
 
 
 class StatisticsAccumulator:
@@ -111,8 +111,8 @@ class StatisticsAccumulator:
         result = self._result
         rows = torch.cat(self._row_squares) if self._row_squares else torch.zeros(self._rows)
         result.l2 = math.sqrt(float(rows.sum()))
-        result.row_bands = _bands(rows.cpu())
-        result.col_groups = _bands(self._col_squares.cpu())
+        result.row_bands = _bands(rows)
+        result.col_groups = _bands(self._col_squares)
         if self._n:
             result.mean, result.std = self._mean, math.sqrt(self._m2 / self._n)
             result.min, result.max, result.absmax = self._min, self._max, self._absmax
