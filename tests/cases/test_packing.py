@@ -51,7 +51,7 @@ def latents(geometry):
             ("latent_frames", "latent_height", "latent_width", "audio_latents")}  # fmt: skip
 
 
-@pytest.mark.parametrize("geometry", geometries(), ids=lambda g: f"{g['latent_frames']} frames")
+@pytest.mark.parametrize("geometry", list(geometries()), ids=lambda g: f"{g['latent_frames']} frames")
 def test_text_and_keyframes(case_file, geometry):
     got = tool("pack", case_file(geometry=geometry), 0.25, 0.5)
     expected = MiniMaxH3PrepareLayoutStep.build_packed_sequence(

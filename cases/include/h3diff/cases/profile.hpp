@@ -1,5 +1,5 @@
 // A numerics profile: which implementation of each op runs, and in what dtype. JSON files in
-// cases/data/profiles/NAME.json; docs/profiles.md describes the keys. A profile may inherit another and
+// cases/data/profiles/NAME.json; docs/cases.md describes the keys. A profile may inherit another and
 // override op by op.
 #pragma once
 #include "h3diff/probes/dtype.hpp"
