@@ -41,9 +41,11 @@ void check_schedule(Fields& fields, const json& stated, const Bundle& bundle) {
 // Anyone may write a case.json: every key is optional, and keys that we do not know are somebody else's.
 Result<CaseFacts> read_case(const std::string& path, Bundle& bundle) {
   auto text = read_text(path);
-  if (!text) return text.error();
+  if (!text)
+    return text.error();
   auto parsed = parse_json(*text, path);
-  if (!parsed) return parsed.error();
+  if (!parsed)
+    return parsed.error();
   CaseFacts facts;
   Fields fields(*parsed, path);
   fields.text("name", bundle.case_name);
@@ -60,15 +62,19 @@ Result<CaseFacts> read_case(const std::string& path, Bundle& bundle) {
     facts.shape.emplace();
     fields.merge(read_shape(*shape, path, *facts.shape));
   }
-  if (auto read = fields.finish(); !read) return read.error();
-  if (fields.has("schedule")) check_schedule(fields, (*parsed)["schedule"], bundle);
-  if (auto read = fields.finish(); !read) return read.error();
+  if (auto read = fields.finish(); !read)
+    return read.error();
+  if (fields.has("schedule"))
+    check_schedule(fields, (*parsed)["schedule"], bundle);
+  if (auto read = fields.finish(); !read)
+    return read.error();
   return facts;
 }
 
 // Later steps take their timesteps from the schedule, so the first one must be on it.
 Result<void> check_first_step(const Bundle& bundle, const std::string& inputs_path) {
-  if (bundle.steps < 2) return {};
+  if (bundle.steps < 2)
+    return {};
   const Inputs& inputs = bundle.inputs;
   const RowTimesteps expected =
       row_timesteps(inputs.sequence.layout, make_schedule(bundle.steps, bundle.shift_video).timesteps.front(),
@@ -78,14 +84,16 @@ Result<void> check_first_step(const Bundle& bundle, const std::string& inputs_pa
     const float wanted = expected.timesteps[static_cast<std::size_t>(expected.indices[row])];
     if (given != wanted)
       return bad_input(fmt::format("{}: row {} has the timestep {}, but step 0 of the {} steps that case.json states "
-                                   "has {}", inputs_path, row, given, bundle.steps, wanted));
+                                   "has {}",
+                                   inputs_path, row, given, bundle.steps, wanted));
   }
   return {};
 }
 
 Result<std::string> file_digest(const std::string& path) {
   auto file = MappedFile::open(path);
-  if (!file) return file.error();
+  if (!file)
+    return file.error();
   Sha256 hash;
   hash.update((*file)->bytes());
   return hash.hex();
@@ -93,14 +101,14 @@ Result<std::string> file_digest(const std::string& path) {
 
 } // namespace
 
-bool is_bundle(const std::string& path) {
-  return folder_exists(path) && file_exists(join(path, "inputs.safetensors"));
-}
+bool is_bundle(const std::string& path) { return folder_exists(path) && file_exists(join(path, "inputs.safetensors")); }
 
 Result<Bundle> open_bundle(const std::string& path, const Checkpoint::Options& given) {
-  if (!folder_exists(path)) return bad_input(fmt::format("{}: is no folder", path));
+  if (!folder_exists(path))
+    return bad_input(fmt::format("{}: is no folder", path));
   const std::string inputs_path = join(path, "inputs.safetensors"), case_path = join(path, "case.json");
-  if (!file_exists(inputs_path)) return bad_input(fmt::format("{}: is no bundle: it has no inputs.safetensors", path));
+  if (!file_exists(inputs_path))
+    return bad_input(fmt::format("{}: is no bundle: it has no inputs.safetensors", path));
   if (!folder_exists(join(path, "transformer")))
     return bad_input(fmt::format("{}: is no bundle: it has no folder transformer", path));
 
@@ -111,22 +119,29 @@ Result<Bundle> open_bundle(const std::string& path, const Checkpoint::Options& g
   CaseFacts facts;
   if (bundle.has_case) {
     auto read = read_case(case_path, bundle);
-    if (!read) return read.error();
+    if (!read)
+      return read.error();
     facts = *read;
   }
   Checkpoint::Options options = given;
-  if (!options.layout) options.layout = parse_layout(facts.layout);
-  if (!options.shape) options.shape = facts.shape;
+  if (!options.layout)
+    options.layout = parse_layout(facts.layout);
+  if (!options.shape)
+    options.shape = facts.shape;
   auto checkpoint = Checkpoint::open(join(path, "transformer"), options);
-  if (!checkpoint) return checkpoint.error();
+  if (!checkpoint)
+    return checkpoint.error();
   bundle.checkpoint = std::move(*checkpoint);
 
   auto inputs = read_inputs(inputs_path, bundle.checkpoint.shape(), facts.cond_video_rows, facts.cond_audio_rows);
-  if (!inputs) return inputs.error();
+  if (!inputs)
+    return inputs.error();
   bundle.inputs = std::move(*inputs);
-  if (auto checked = check_first_step(bundle, inputs_path); !checked) return checked.error();
+  if (auto checked = check_first_step(bundle, inputs_path); !checked)
+    return checked.error();
   auto digest = file_digest(inputs_path);
-  if (!digest) return digest.error();
+  if (!digest)
+    return digest.error();
   bundle.case_digest = *digest;
   return bundle;
 }

@@ -30,30 +30,36 @@ Result<void> read_geometry(const json& value, const std::string& source, const M
   fields.integer("latent_height", out.latent_height, 1, 1 << 16);
   fields.integer("latent_width", out.latent_width, 1, 1 << 16);
   fields.integer("audio_latents", out.audio_latents, 1, max_size);
-  if (!fields.has("text_rows")) fields.fail("text_rows", "is missing");
+  if (!fields.has("text_rows"))
+    fields.fail("text_rows", "is missing");
   for (const std::string& anchor : out.keyframes)
     if (anchor != "first" && anchor != "last")
-      fields.fail("keyframes", fmt::format("must hold \"first\" and \"last\", not \"{}\"", probes::printable(anchor, 40)));
+      fields.fail("keyframes",
+                  fmt::format("must hold \"first\" and \"last\", not \"{}\"", probes::printable(anchor, 40)));
   std::set<std::int64_t> seen;
   for (const std::int64_t row : out.vision_rows)
     if (row >= out.text_rows || !seen.insert(row).second)
       fields.fail("vision_rows", fmt::format("holds {}, which is no text row or is there twice", row));
   std::int64_t rows = out.text_rows + 2 * out.audio_latents;
-  for (const std::int64_t latents : out.reference_audio) rows += 2 * latents;
+  for (const std::int64_t latents : out.reference_audio)
+    rows += 2 * latents;
   rows += (out.latent_frames + static_cast<std::int64_t>(out.keyframes.size())) *
           ((out.latent_height / shape.patch_h) * (out.latent_width / shape.patch_w));
-  if (rows > max_size) fields.fail("latent_frames", fmt::format("and the other sizes make {} rows, more than {}", rows, max_size));
+  if (rows > max_size)
+    fields.fail("latent_frames", fmt::format("and the other sizes make {} rows, more than {}", rows, max_size));
   if (out.latent_frames % shape.patch_t || out.latent_height % shape.patch_h || out.latent_width % shape.patch_w)
-    fields.fail("latent_frames", fmt::format("x height x width ({} x {} x {}) is not a multiple of the patch ({} x {} x {})",
-                                             out.latent_frames, out.latent_height, out.latent_width, shape.patch_t,
-                                             shape.patch_h, shape.patch_w));
+    fields.fail("latent_frames",
+                fmt::format("x height x width ({} x {} x {}) is not a multiple of the patch ({} x {} x {})",
+                            out.latent_frames, out.latent_height, out.latent_width, shape.patch_t, shape.patch_h,
+                            shape.patch_w));
   return fields.finish_strict();
 }
 
 Result<void> read_weights(const json& value, const std::string& source, const ModelShape& shape, WeightStyle& out) {
   Fields fields(value, source, "weights");
   fields.text("dtype", out.dtype);
-  if (out.dtype != "bfloat16" && out.dtype != "float32") fields.fail("dtype", "must be \"bfloat16\" or \"float32\"");
+  if (out.dtype != "bfloat16" && out.dtype != "float32")
+    fields.fail("dtype", "must be \"bfloat16\" or \"float32\"");
   fields.integer("outlier_channels", out.outlier_channels, 0, shape.hidden_size);
   fields.number("outlier_scale", out.outlier_scale, 0.0);
   fields.integer("sink_rows", out.sink_rows, 0, max_size);
@@ -86,13 +92,16 @@ Result<void> read_shape(const json& value, const std::string& source, ModelShape
   fields.number("qk_norm_eps", out.qk_norm_eps, 0.0);
   fields.number("final_norm_eps", out.final_norm_eps, 0.0);
   fields.integer("curve_grid", out.curve_grid, 0, max_size);
-  if (out.curve_grid == 1) fields.fail("curve_grid", "must be at least 2: the curve interpolates between rows");
+  if (out.curve_grid == 1)
+    fields.fail("curve_grid", "must be at least 2: the curve interpolates between rows");
   if (!out.curve() && (out.freq_dim < 2 || out.freq_dim % 2))
-    fields.fail("freq_dim", fmt::format("must be even, not {}: it is one half cosines and one half sines", out.freq_dim));
-  if (!out.curve() && out.time_embed_hidden_dim < 1) fields.fail("time_embed_hidden_dim", "must be at least 1");
+    fields.fail("freq_dim",
+                fmt::format("must be even, not {}: it is one half cosines and one half sines", out.freq_dim));
+  if (!out.curve() && out.time_embed_hidden_dim < 1)
+    fields.fail("time_embed_hidden_dim", "must be at least 1");
   if (out.rotary_dim() > out.attention_head_dim)
-    fields.fail("rope_freq_dim", fmt::format("makes {} rotary channels, which do not fit a head of {}", out.rotary_dim(),
-                                             out.attention_head_dim));
+    fields.fail("rope_freq_dim", fmt::format("makes {} rotary channels, which do not fit a head of {}",
+                                             out.rotary_dim(), out.attention_head_dim));
   return fields.finish_strict();
 }
 
@@ -122,13 +131,16 @@ nlohmann::ordered_json shape_json(const ModelShape& shape) {
 
 Result<CaseSpec> CaseSpec::parse(std::string_view text, const std::string& source) {
   auto parsed = parse_json(text, source);
-  if (!parsed) return parsed.error();
+  if (!parsed)
+    return parsed.error();
   CaseSpec spec;
   Fields fields(*parsed, source);
   fields.text("name", spec.name);
-  if (spec.name.empty() || spec.name.find('/') != std::string::npos) fields.fail("name", "must be a word");
+  if (spec.name.empty() || spec.name.find('/') != std::string::npos)
+    fields.fail("name", "must be a word");
   fields.text("description", spec.description);
-  if (const json* shape = fields.object("shape")) fields.merge(read_shape(*shape, source, spec.shape));
+  if (const json* shape = fields.object("shape"))
+    fields.merge(read_shape(*shape, source, spec.shape));
   if (const json* geometry = fields.object("geometry"))
     fields.merge(read_geometry(*geometry, source, spec.shape, spec.geometry));
   else
@@ -144,7 +156,8 @@ Result<CaseSpec> CaseSpec::parse(std::string_view text, const std::string& sourc
     fields.fail("capture", fmt::format("is no capture specification ({})", capture.error().message));
   for (const char* exported : {"layout", "cond_video_rows", "cond_audio_rows", "schedule", "generator"})
     fields.ignore(exported);
-  if (auto read = fields.finish_strict(); !read) return read.error();
+  if (auto read = fields.finish_strict(); !read)
+    return read.error();
   return spec;
 }
 
@@ -189,9 +202,11 @@ Result<CaseSpec> load_case(const std::string& wanted) {
                                                  : fmt::format("known are {}", fmt::join(names, ", "))));
   const std::string path = join(join(data_folder(), "cases"), wanted + ".json");
   auto text = read_text(path);
-  if (!text) return text.error();
+  if (!text)
+    return text.error();
   auto spec = CaseSpec::parse(*text, path);
-  if (spec && spec->name != wanted) return bad_input(fmt::format("{}: name must be \"{}\"", path, wanted));
+  if (spec && spec->name != wanted)
+    return bad_input(fmt::format("{}: name must be \"{}\"", path, wanted));
   return spec;
 }
 

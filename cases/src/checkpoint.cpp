@@ -57,11 +57,15 @@ Result<Layout> decide_layout(const std::string& path, const Tensors& tensors, bo
   }
   if (asked && *asked == Layout::diffusers)
     return usage_error(fmt::format("{}: is in the raw or Comfy layout, not diffusers", path));
-  if (asked) return *asked;
-  if (prefixed) return Layout::comfy;
-  if (files.config && is_raw_config(*files.config)) return Layout::raw;
+  if (asked)
+    return *asked;
+  if (prefixed)
+    return Layout::comfy;
+  if (files.config && is_raw_config(*files.config))
+    return Layout::raw;
   return usage_error(fmt::format("{}: could be raw or Comfy, which order the qkv rows differently and share all names "
-                                 "and shapes; say which with --layout raw or --layout comfy", path));
+                                 "and shapes; say which with --layout raw or --layout comfy",
+                                 path));
 }
 
 // What the tensors tell. Tensors that are missing or of a wrong rank leave the default: the comparison with the
@@ -81,7 +85,8 @@ ModelShape shape_of_tensors(const Tensors& tensors, Layout layout) {
   const std::vector<LayoutWeight> weights = layout_weights(one, layout);
   const auto read = [&](std::string_view internal_name, std::size_t axis, std::int64_t& out) {
     for (const LayoutWeight& weight : weights) {
-      if (weight.name != internal_name || weight.parts.empty()) continue;
+      if (weight.name != internal_name || weight.parts.empty())
+        continue;
       const TensorEntry* tensor = find_tensor(tensors, weight.parts.front().name);
       if (tensor && tensor->shape.size() == weight.shape.size() && tensor->shape[axis] > 0)
         out = tensor->shape[axis] * (axis == 0 ? static_cast<std::int64_t>(weight.parts.size()) : 1);
@@ -129,13 +134,15 @@ std::string_view name(Layout layout) {
 
 std::optional<Layout> parse_layout(std::string_view text) {
   for (const Layout layout : {Layout::raw, Layout::comfy, Layout::diffusers})
-    if (text == name(layout)) return layout;
+    if (text == name(layout))
+      return layout;
   return std::nullopt;
 }
 
 Result<Checkpoint> Checkpoint::open(const std::string& path, const Options& options) {
   auto files = open_checkpoint_files(path);
-  if (!files) return files.error();
+  if (!files)
+    return files.error();
 
   Tensors tensors;
   const bool prefixed = std::any_of(files->tensors.begin(), files->tensors.end(),
@@ -153,7 +160,8 @@ Result<Checkpoint> Checkpoint::open(const std::string& path, const Options& opti
                                    files->file_of[tensor->name], printable(tensor->name)));
 
   auto layout = decide_layout(path, tensors, prefixed, *files, options.layout);
-  if (!layout) return layout.error();
+  if (!layout)
+    return layout.error();
 
   Checkpoint out;
   out.path_ = path;
@@ -164,7 +172,8 @@ Result<Checkpoint> Checkpoint::open(const std::string& path, const Options& opti
   if (options.shape) {
     const ModelShape& stated = *options.shape;
     ModelShape patched = out.shape_;
-    if (*layout == Layout::diffusers) patched.rope_freq_dim = stated.rope_freq_dim;
+    if (*layout == Layout::diffusers)
+      patched.rope_freq_dim = stated.rope_freq_dim;
     patched.patch_t = stated.patch_t, patched.patch_h = stated.patch_h, patched.patch_w = stated.patch_w;
     patched.in_channels = stated.in_channels;
     patched.rope_theta = stated.rope_theta, patched.norm_eps = stated.norm_eps;
@@ -175,20 +184,24 @@ Result<Checkpoint> Checkpoint::open(const std::string& path, const Options& opti
   if (files->config) {
     const bool curve = out.shape_.curve();
     const std::int64_t table_width = out.shape_.time_embed_dim;
-    if (auto applied = apply_config(*files->config, files->config_path, out.shape_); !applied) return applied.error();
+    if (auto applied = apply_config(*files->config, files->config_path, out.shape_); !applied)
+      return applied.error();
     // A curve checkpoint may come with the config of the model that it was pruned from: the table decides.
-    if (curve) out.shape_.time_embed_dim = table_width, out.shape_.freq_dim = out.shape_.time_embed_hidden_dim = 0;
+    if (curve)
+      out.shape_.time_embed_dim = table_width, out.shape_.freq_dim = out.shape_.time_embed_hidden_dim = 0;
     out.shape_from_config_ = true;
     authority = files->config_path;
   }
-  if (out.shape_.num_layers < 1) return bad_input(fmt::format("{}: has no transformer blocks", path));
+  if (out.shape_.num_layers < 1)
+    return bad_input(fmt::format("{}: has no transformer blocks", path));
   if (out.shape_.rotary_dim() > out.shape_.attention_head_dim)
     return bad_input(fmt::format("{}: {} rotary channels do not fit a head of {}", path, out.shape_.rotary_dim(),
                                  out.shape_.attention_head_dim));
 
   std::set<const TensorEntry*> used;
   for (const LayoutWeight& weight : layout_weights(out.shape_, *layout)) {
-    if (weight.parts.empty()) continue;
+    if (weight.parts.empty())
+      continue;
     WeightInfo info{weight.name, module_of(weight.name), DType::float32, weight.shape, probe_of(weight.name)};
     std::vector<Piece> pieces;
     for (const FileTensor& part : weight.parts) {
@@ -225,7 +238,8 @@ Result<Checkpoint> Checkpoint::open(const std::string& path, const Options& opti
                                    printable(tensor->name), authority));
   if (options.shape) {
     ModelShape stated = *options.shape;
-    if (stated.curve()) stated.freq_dim = stated.time_embed_hidden_dim = 0;
+    if (stated.curve())
+      stated.freq_dim = stated.time_embed_hidden_dim = 0;
     if (const std::string difference = first_difference(out.shape_, stated); !difference.empty())
       return bad_input(fmt::format("{}: the checkpoint is not of the shape stated for it: {}", path, difference));
   }
@@ -234,15 +248,18 @@ Result<Checkpoint> Checkpoint::open(const std::string& path, const Options& opti
 }
 
 const WeightInfo* Checkpoint::find(std::string_view internal_name) const {
-  const auto found = std::find_if(weights_.begin(), weights_.end(), [&](const auto& w) { return w.name == internal_name; });
+  const auto found =
+      std::find_if(weights_.begin(), weights_.end(), [&](const auto& w) { return w.name == internal_name; });
   return found == weights_.end() ? nullptr : &*found;
 }
 
 Result<void> Checkpoint::read(std::string_view internal_name, std::span<std::byte> out) const {
   const WeightInfo* info = find(internal_name);
-  if (!info) return Error{ExitCode::internal, fmt::format("{}: has no weight {}", path_, internal_name)};
+  if (!info)
+    return Error{ExitCode::internal, fmt::format("{}: has no weight {}", path_, internal_name)};
   std::size_t bytes = probes::item_size(info->dtype);
-  for (const std::int64_t size : info->shape) bytes *= static_cast<std::size_t>(size);
+  for (const std::int64_t size : info->shape)
+    bytes *= static_cast<std::size_t>(size);
   if (out.size() != bytes)
     return Error{ExitCode::internal,
                  fmt::format("{}: weight {} is {} bytes long, not {}", path_, internal_name, bytes, out.size())};

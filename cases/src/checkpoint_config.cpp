@@ -13,7 +13,7 @@ namespace {
 struct SizeKey {
   const char* diffusers;
   const char* raw;
-  std::int64_t ModelShape::* member;
+  std::int64_t ModelShape::*member;
 };
 
 constexpr std::array size_keys{
@@ -34,7 +34,7 @@ constexpr std::array size_keys{
 
 struct NumberKey {
   const char* name; // the same in both
-  double ModelShape::* member;
+  double ModelShape::*member;
 };
 
 constexpr std::array number_keys{
@@ -47,10 +47,12 @@ constexpr std::array number_keys{
 } // namespace
 
 bool is_raw_config(const json& config) {
-  if (!config.is_object()) return false;
+  if (!config.is_object())
+    return false;
   for (const char* key : {"token_refiner_num_layers", "ffn_hidden_size", "latents_dim", "audio_latents_dim",
                           "timestep_input_dim", "time_embed_hidden_size", "rope_inv_freq_len"})
-    if (config.contains(key)) return true;
+    if (config.contains(key))
+      return true;
   return false;
 }
 
@@ -59,13 +61,17 @@ Result<void> apply_config(const json& config, const std::string& source, ModelSh
   Fields fields(config, source);
   // Generous limits: they only keep products of two sizes far from overflow.
   for (const SizeKey& key : size_keys)
-    fields.integer(raw ? key.raw : key.diffusers, shape.*key.member, key.member == &ModelShape::num_refiner_layers ? 0 : 1,
-                   key.member == &ModelShape::num_layers || key.member == &ModelShape::num_refiner_layers ? 4096 : 1 << 24);
-  for (const NumberKey& key : number_keys) fields.number(key.name, shape.*key.member, 0.0);
+    fields.integer(
+        raw ? key.raw : key.diffusers, shape.*key.member, key.member == &ModelShape::num_refiner_layers ? 0 : 1,
+        key.member == &ModelShape::num_layers || key.member == &ModelShape::num_refiner_layers ? 4096 : 1 << 24);
+  for (const NumberKey& key : number_keys)
+    fields.number(key.name, shape.*key.member, 0.0);
   std::vector<std::int64_t> patch{shape.patch_t, shape.patch_h, shape.patch_w};
   fields.integers("patch_size", patch, 1, 64);
-  if (patch.size() != 3) fields.fail("patch_size", "must hold three integers");
-  if (auto read = fields.finish(); !read) return read;
+  if (patch.size() != 3)
+    fields.fail("patch_size", "must hold three integers");
+  if (auto read = fields.finish(); !read)
+    return read;
   shape.patch_t = patch[0];
   shape.patch_h = patch[1];
   shape.patch_w = patch[2];
@@ -75,22 +81,28 @@ Result<void> apply_config(const json& config, const std::string& source, ModelSh
 std::string first_difference(const ModelShape& found, const ModelShape& stated) {
   const auto tell = [](const char* key, auto a, auto b) { return fmt::format("{} is {} and not {}", key, a, b); };
   for (const SizeKey& key : size_keys)
-    if (found.*key.member != stated.*key.member) return tell(key.diffusers, found.*key.member, stated.*key.member);
+    if (found.*key.member != stated.*key.member)
+      return tell(key.diffusers, found.*key.member, stated.*key.member);
   for (const NumberKey& key : number_keys)
-    if (found.*key.member != stated.*key.member) return tell(key.name, found.*key.member, stated.*key.member);
-  if (found.curve_grid != stated.curve_grid) return tell("curve_grid", found.curve_grid, stated.curve_grid);
+    if (found.*key.member != stated.*key.member)
+      return tell(key.name, found.*key.member, stated.*key.member);
+  if (found.curve_grid != stated.curve_grid)
+    return tell("curve_grid", found.curve_grid, stated.curve_grid);
   return found == stated ? "" : "the patch size differs";
 }
 
 std::string config_json(const ModelShape& shape, Layout layout) {
   nlohmann::ordered_json config;
-  if (layout == Layout::diffusers) config["_class_name"] = "MiniMaxH3Transformer3DModel";
+  if (layout == Layout::diffusers)
+    config["_class_name"] = "MiniMaxH3Transformer3DModel";
   for (const SizeKey& key : size_keys) {
     const bool mlp_only = key.member == &ModelShape::freq_dim || key.member == &ModelShape::time_embed_hidden_dim;
-    if (!shape.curve() || !mlp_only) config[layout == Layout::diffusers ? key.diffusers : key.raw] = shape.*key.member;
+    if (!shape.curve() || !mlp_only)
+      config[layout == Layout::diffusers ? key.diffusers : key.raw] = shape.*key.member;
   }
   config["patch_size"] = {shape.patch_t, shape.patch_h, shape.patch_w};
-  for (const NumberKey& key : number_keys) config[key.name] = shape.*key.member;
+  for (const NumberKey& key : number_keys)
+    config[key.name] = shape.*key.member;
   return config.dump(2) + "\n";
 }
 

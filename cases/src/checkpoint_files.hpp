@@ -13,7 +13,7 @@ struct CheckpointFiles {
   std::vector<SafetensorsFile> files;
   std::map<std::string, const TensorEntry*, std::less<>> tensors; // by the files' names
   std::map<std::string, std::string, std::less<>> file_of;        // tensor -> path of its file
-  std::string config_path;                                       // "" without config.json
+  std::string config_path;                                        // "" without config.json
   std::optional<nlohmann::json> config;
 };
 

@@ -29,7 +29,8 @@ struct Output {
 
 std::int64_t elements(const std::vector<std::int64_t>& shape) {
   std::int64_t count = 1;
-  for (const std::int64_t size : shape) count *= size;
+  for (const std::int64_t size : shape)
+    count *= size;
   return count;
 }
 
@@ -81,7 +82,8 @@ Result<void> write_padded(SafetensorsWriter& writer, const CaseSpec& spec, const
     for (std::int64_t c = 0; c < added; ++c)
       row[static_cast<std::size_t>(own + c)] =
           scale == 0.0f ? 0.0f : scale * stream.normal(static_cast<std::uint64_t>(r * added + c));
-    if (auto written = writer.write(std::as_bytes(std::span(row))); !written) return written;
+    if (auto written = writer.write(std::as_bytes(std::span(row))); !written)
+      return written;
   }
   return {};
 }
@@ -107,7 +109,8 @@ Result<void> write_checkpoint(const std::string& folder, const CaseSpec& source,
   const std::string stem = options.layout == Layout::diffusers ? "diffusion_pytorch_model" : "model";
   std::vector<Output> outputs = outputs_of(source, stored, options.layout);
   std::int64_t total = 0, done = 0;
-  for (const Output& output : outputs) total += bytes_of(output);
+  for (const Output& output : outputs)
+    total += bytes_of(output);
   const std::vector<std::vector<Output>> shards = shards_of(std::move(outputs), options.shard_bytes);
   nlohmann::ordered_json index;
   index["metadata"]["total_size"] = total;
@@ -121,33 +124,41 @@ Result<void> write_checkpoint(const std::string& folder, const CaseSpec& source,
       index["weight_map"][output.file.name] = file;
     }
     auto writer = SafetensorsWriter::create(join(folder, file), declared, {{"format", "pt"}});
-    if (!writer) return writer.error();
+    if (!writer)
+      return writer.error();
     for (const Output& output : shards[shard]) {
       const bool padded = output.source.shape.size() > 1 && output.columns > output.source.shape[1];
       if (padded) {
-        if (auto written = write_padded(*writer, source, options, output); !written) return written;
+        if (auto written = write_padded(*writer, source, options, output); !written)
+          return written;
       } else {
         for (const RowRun& run : output.file.runs)
-          if (auto written = write_rows(*writer, source, output, run); !written) return written;
+          if (auto written = write_rows(*writer, source, output, run); !written)
+            return written;
       }
       done += bytes_of(output);
-      if (options.progress) options.progress(done, total);
+      if (options.progress)
+        options.progress(done, total);
     }
-    if (auto finished = writer->finish(); !finished) return finished;
+    if (auto finished = writer->finish(); !finished)
+      return finished;
   }
   if (options.shard_bytes > 0)
     if (auto written = write_text(join(folder, stem + ".safetensors.index.json"), index.dump(2) + "\n"); !written)
       return written;
-  if (options.layout == Layout::comfy) return {}; // a single Comfy file has no config
+  if (options.layout == Layout::comfy)
+    return {}; // a single Comfy file has no config
   return write_text(join(folder, "config.json"), config_json(stored.shape, options.layout));
 }
 
 Result<void> write_inputs(const std::string& path, const Inputs& inputs) {
   const InputTensors tensors = input_tensors(inputs);
   auto writer = SafetensorsWriter::create(path, tensors.declared);
-  if (!writer) return writer.error();
+  if (!writer)
+    return writer.error();
   for (const auto& bytes : tensors.bytes)
-    if (auto written = writer->write(bytes); !written) return written;
+    if (auto written = writer->write(bytes); !written)
+      return written;
   return writer->finish();
 }
 
@@ -156,7 +167,8 @@ nlohmann::ordered_json run_lengths(const std::vector<std::int64_t>& indices) {
   nlohmann::ordered_json runs = nlohmann::ordered_json::array();
   for (std::size_t begin = 0; begin < indices.size();) {
     std::size_t end = begin;
-    while (end < indices.size() && indices[end] == indices[begin]) ++end;
+    while (end < indices.size() && indices[end] == indices[begin])
+      ++end;
     runs.push_back({indices[begin], end - begin});
     begin = end;
   }
@@ -168,7 +180,8 @@ std::string case_text(const CaseSpec& spec, const ExportOptions& options, const 
   out["layout"] = name(options.layout);
   out["cond_video_rows"] = layout.cond_video_rows;
   out["cond_audio_rows"] = layout.cond_audio_rows;
-  const Schedule video = make_schedule(spec.steps, spec.shift_video), audio = make_schedule(spec.steps, spec.shift_audio);
+  const Schedule video = make_schedule(spec.steps, spec.shift_video),
+                 audio = make_schedule(spec.steps, spec.shift_audio);
   out["schedule"] = nlohmann::ordered_json::array();
   for (std::size_t step = 0; step < std::min(video.timesteps.size(), audio.timesteps.size()); ++step) {
     const RowTimesteps rows = row_timesteps(layout, video.timesteps[step], audio.timesteps[step]);
@@ -182,8 +195,10 @@ std::string case_text(const CaseSpec& spec, const ExportOptions& options, const 
                                {"timestep_indices", run_lengths(rows.indices)}});
   }
   out["generator"] = {{"program", "h3diff"}, {"algorithm", "philox4x32-10"}};
-  if (options.curve_grid > 0) out["generator"]["curve_rank"] = options.curve_rank;
-  if (options.pad_columns > 0) out["generator"]["pad"] = options.pad;
+  if (options.curve_grid > 0)
+    out["generator"]["curve_rank"] = options.curve_rank;
+  if (options.pad_columns > 0)
+    out["generator"]["pad"] = options.pad;
   return out.dump(1) + "\n";
 }
 
@@ -193,25 +208,28 @@ struct PartialFolder {
   bool keep = false;
   ~PartialFolder() {
     std::error_code ignored;
-    if (!keep) fs::remove_all(path, ignored);
+    if (!keep)
+      fs::remove_all(path, ignored);
   }
 };
 
 Result<void> check_options(const CaseSpec& spec, const ExportOptions& options) {
   const bool curve = options.curve_grid > 0 || options.curve_rank > 0 || spec.shape.curve();
-  if (options.path.empty()) return usage_error("export needs a path to write to");
+  if (options.path.empty())
+    return usage_error("export needs a path to write to");
   if ((options.curve_grid > 0) != (options.curve_rank > 0) || options.curve_grid == 1)
     return usage_error("a curve table needs at least 2 rows and 1 column");
   if (curve && options.layout == Layout::diffusers)
     return usage_error("the diffusers layout has no curve form; export it as raw or comfy");
   const std::int64_t rank = options.curve_rank > 0 ? options.curve_rank : spec.shape.time_embed_dim;
   if (options.pad_columns > 0 && (!curve || options.pad_columns <= rank))
-    return usage_error(fmt::format("padding to {} columns needs a curve table with fewer columns than that",
-                                   options.pad_columns));
+    return usage_error(
+        fmt::format("padding to {} columns needs a curve table with fewer columns than that", options.pad_columns));
   if (options.pad != "zero" && options.pad != "random")
     return usage_error(fmt::format("padding is zero or random, not {}", options.pad));
   if (fs::exists(options.path)) {
-    if (!options.overwrite) return usage_error(fmt::format("{}: exists already", options.path));
+    if (!options.overwrite)
+      return usage_error(fmt::format("{}: exists already", options.path));
     if (!is_bundle(options.path))
       return usage_error(fmt::format("{}: exists and is no bundle, so it is not overwritten", options.path));
   }
@@ -222,7 +240,8 @@ Result<void> check_options(const CaseSpec& spec, const ExportOptions& options) {
 
 Result<void> export_bundle(const CaseSpec& spec, const ExportOptions& options) {
   std::error_code failure;
-  if (auto checked = check_options(spec, options); !checked) return checked;
+  if (auto checked = check_options(spec, options); !checked)
+    return checked;
   CaseSpec source = spec;
   if (options.curve_grid > 0) {
     source.shape.curve_grid = options.curve_grid;
@@ -230,26 +249,34 @@ Result<void> export_bundle(const CaseSpec& spec, const ExportOptions& options) {
     source.shape.freq_dim = source.shape.time_embed_hidden_dim = 0;
   }
   CaseSpec stored = source;
-  if (options.pad_columns > 0) stored.shape.time_embed_dim = options.pad_columns;
+  if (options.pad_columns > 0)
+    stored.shape.time_embed_dim = options.pad_columns;
 
   std::string target = options.path;
-  while (target.size() > 1 && target.ends_with('/')) target.pop_back();
+  while (target.size() > 1 && target.ends_with('/'))
+    target.pop_back();
   PartialFolder partial{target + ".partial"};
-  fs::remove_all(partial.path, failure); // of an export that was killed
+  fs::remove_all(partial.path, failure);       // of an export that was killed
   fs::create_directory(partial.path, failure); // not its parents: a typing error in a path is told
-  if (!failure) fs::create_directory(join(partial.path, "transformer"), failure);
-  if (failure) return environment_error(fmt::format("{}: cannot be created ({})", partial.path, failure.message()));
+  if (!failure)
+    fs::create_directory(join(partial.path, "transformer"), failure);
+  if (failure)
+    return environment_error(fmt::format("{}: cannot be created ({})", partial.path, failure.message()));
 
   const Inputs inputs = make_inputs(source);
-  if (auto written = write_inputs(join(partial.path, "inputs.safetensors"), inputs); !written) return written;
+  if (auto written = write_inputs(join(partial.path, "inputs.safetensors"), inputs); !written)
+    return written;
   const std::string case_file = case_text(stored, options, inputs.sequence.layout);
-  if (auto written = write_text(join(partial.path, "case.json"), case_file); !written) return written;
+  if (auto written = write_text(join(partial.path, "case.json"), case_file); !written)
+    return written;
   if (auto written = write_checkpoint(join(partial.path, "transformer"), source, stored, options); !written)
     return written;
 
-  if (options.overwrite) fs::remove_all(target, failure);
+  if (options.overwrite)
+    fs::remove_all(target, failure);
   fs::rename(partial.path, target, failure);
-  if (failure) return environment_error(fmt::format("{}: cannot be created ({})", target, failure.message()));
+  if (failure)
+    return environment_error(fmt::format("{}: cannot be created ({})", target, failure.message()));
   partial.keep = true;
   return {};
 }

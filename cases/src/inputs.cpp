@@ -24,7 +24,8 @@ std::vector<float> normal_rows(const CaseSpec& spec, const char* name, std::int6
                                std::int64_t scaled_rows, float scale) {
   std::vector<float> values(static_cast<std::size_t>(rows * width));
   TensorStream(spec.seed, name).normals(0, values);
-  for (std::int64_t i = 0; i < std::min(scaled_rows, rows) * width; ++i) values[static_cast<std::size_t>(i)] *= scale;
+  for (std::int64_t i = 0; i < std::min(scaled_rows, rows) * width; ++i)
+    values[static_cast<std::size_t>(i)] *= scale;
   return values;
 }
 
@@ -45,10 +46,12 @@ public:
   // Floating, exact in float32 and finite; [1, rows, width].
   void rows(const char* name, std::int64_t width, std::vector<float>& out, DType& dtype, std::int64_t& rows) {
     const TensorEntry* tensor = find(name);
-    if (!tensor) return;
+    if (!tensor)
+      return;
     if (tensor->shape.size() != 3 || tensor->shape[0] != 1 || tensor->shape[2] != width)
       return fail(name, fmt::format("has the shape [{}], not [1, rows, {}]", fmt::join(tensor->shape, ", "), width));
-    if (!tensor->dtype || !probes::is_floating(*tensor->dtype)) return wrong_dtype(*tensor, "a floating dtype");
+    if (!tensor->dtype || !probes::is_floating(*tensor->dtype))
+      return wrong_dtype(*tensor, "a floating dtype");
     dtype = *tensor->dtype;
     rows = tensor->shape[1];
     floats(*tensor, out);
@@ -56,34 +59,41 @@ public:
 
   void floats(const char* name, std::vector<float>& out) {
     const TensorEntry* tensor = find(name);
-    if (!tensor) return;
+    if (!tensor)
+      return;
     if (tensor->shape.size() != 1 || tensor->shape[0] < 1)
       return fail(name, fmt::format("has the shape [{}], not [count]", fmt::join(tensor->shape, ", ")));
-    if (!tensor->dtype || !probes::is_floating(*tensor->dtype)) return wrong_dtype(*tensor, "a floating dtype");
+    if (!tensor->dtype || !probes::is_floating(*tensor->dtype))
+      return wrong_dtype(*tensor, "a floating dtype");
     floats(*tensor, out);
   }
 
   void positions(const char* name, std::int64_t rows, std::vector<double>& out) {
     const TensorEntry* tensor = find(name);
-    if (!tensor) return;
+    if (!tensor)
+      return;
     if (tensor->shape != std::vector<std::int64_t>{rows, 3})
       return fail(name, fmt::format("has the shape [{}], not [{}, 3]", fmt::join(tensor->shape, ", "), rows));
-    if (!tensor->dtype || !probes::is_floating(*tensor->dtype)) return wrong_dtype(*tensor, "a floating dtype");
+    if (!tensor->dtype || !probes::is_floating(*tensor->dtype))
+      return wrong_dtype(*tensor, "a floating dtype");
     out.resize(static_cast<std::size_t>(tensor->elements()));
     for (std::size_t i = 0; i < out.size(); ++i) {
       out[i] = value(*tensor, i);
-      if (!std::isfinite(out[i])) return fail(name, fmt::format("holds {} at element {}", out[i], i));
+      if (!std::isfinite(out[i]))
+        return fail(name, fmt::format("holds {} at element {}", out[i], i));
     }
   }
 
   // Integers from 0 to limit - 1; `rows` < 0 takes any length.
   template <class T> void integers(const char* name, std::int64_t rows, std::int64_t limit, std::vector<T>& out) {
     const TensorEntry* tensor = find(name);
-    if (!tensor) return;
+    if (!tensor)
+      return;
     if (tensor->shape.size() != 1 || (rows >= 0 && tensor->shape[0] != rows))
       return fail(name, fmt::format("has the shape [{}], not [{}]", fmt::join(tensor->shape, ", "),
                                     rows >= 0 ? std::to_string(rows) : "rows"));
-    if (tensor->dtype != DType::int64 && tensor->dtype != DType::int32) return wrong_dtype(*tensor, "I64 or I32");
+    if (tensor->dtype != DType::int64 && tensor->dtype != DType::int32)
+      return wrong_dtype(*tensor, "I64 or I32");
     out.resize(static_cast<std::size_t>(tensor->elements()));
     for (std::size_t i = 0; i < out.size(); ++i) {
       const std::int64_t number = integer(*tensor, i);
@@ -94,15 +104,18 @@ public:
   }
 
   void fail(const char* name, const std::string& fact) {
-    if (!error_) error_ = bad_input(fmt::format("{}: tensor {} {}", file_.path(), name, fact));
+    if (!error_)
+      error_ = bad_input(fmt::format("{}: tensor {} {}", file_.path(), name, fact));
   }
   const std::optional<Error>& error() const { return error_; }
 
 private:
   const TensorEntry* find(const char* name) {
-    if (error_) return nullptr;
+    if (error_)
+      return nullptr;
     const TensorEntry* tensor = file_.find(name);
-    if (!tensor) fail(name, "is missing");
+    if (!tensor)
+      fail(name, "is missing");
     return tensor;
   }
 
@@ -136,7 +149,8 @@ private:
     for (std::size_t i = 0; i < out.size(); ++i) {
       const double exact = tensor.dtype == DType::float32 ? static_cast<double>(out[i]) : value(tensor, i);
       out[i] = static_cast<float>(exact);
-      if (!std::isfinite(exact)) return fail(tensor.name.c_str(), fmt::format("holds {} at element {}", exact, i));
+      if (!std::isfinite(exact))
+        return fail(tensor.name.c_str(), fmt::format("holds {} at element {}", exact, i));
       if (static_cast<double>(out[i]) != exact)
         return fail(tensor.name.c_str(), fmt::format("holds {:.17g} at element {}, which float32 cannot", exact, i));
     }
@@ -159,12 +173,12 @@ Inputs make_inputs(const CaseSpec& spec) {
   inputs.video_width = spec.shape.video_patch_dim();
   inputs.audio_width = spec.shape.audio_in_channels;
   inputs.text_width = spec.shape.text_dim;
-  inputs.video = normal_rows(spec, "hidden_states", inputs.video_rows, inputs.video_width, layout.cond_video_rows,
+  inputs.video =
+      normal_rows(spec, "hidden_states", inputs.video_rows, inputs.video_width, layout.cond_video_rows, latent_std);
+  inputs.audio = normal_rows(spec, "audio_hidden_states", inputs.audio_rows, inputs.audio_width, layout.cond_audio_rows,
                              latent_std);
-  inputs.audio = normal_rows(spec, "audio_hidden_states", inputs.audio_rows, inputs.audio_width,
-                             layout.cond_audio_rows, latent_std);
-  inputs.text = normal_rows(spec, "encoder_hidden_states", inputs.text_rows, inputs.text_width,
-                            spec.weights.sink_rows, static_cast<float>(spec.weights.sink_scale));
+  inputs.text = normal_rows(spec, "encoder_hidden_states", inputs.text_rows, inputs.text_width, spec.weights.sink_rows,
+                            static_cast<float>(spec.weights.sink_scale));
   inputs.timesteps = row_timesteps(layout, make_schedule(spec.steps, spec.shift_video).timesteps.front(),
                                    make_schedule(spec.steps, spec.shift_audio).timesteps.front());
   return inputs;
@@ -191,14 +205,16 @@ std::string inputs_digest(const CaseSpec& spec) {
   const InputTensors tensors = input_tensors(make_inputs(spec));
   Sha256 hash;
   hash.update(safetensors_header(tensors.declared, {}));
-  for (const auto& bytes : tensors.bytes) hash.update(std::span<const std::byte>(bytes));
+  for (const auto& bytes : tensors.bytes)
+    hash.update(std::span<const std::byte>(bytes));
   return hash.hex();
 }
 
 Result<Inputs> read_inputs(const std::string& path, const probes::ModelShape& shape, std::int64_t cond_video_rows,
                            std::int64_t cond_audio_rows) {
   auto file = SafetensorsFile::open(path);
-  if (!file) return file.error();
+  if (!file)
+    return file.error();
   Inputs inputs;
   probes::SequenceLayout& layout = inputs.sequence.layout;
   Reader reader(*file);
@@ -216,13 +232,14 @@ Result<Inputs> read_inputs(const std::string& path, const probes::ModelShape& sh
   reader.integers("video_indices", inputs.video_rows, layout.rows, layout.video_indices);
   reader.integers("audio_indices", inputs.audio_rows, layout.rows, layout.audio_indices);
   reader.integers("text_indices", inputs.text_rows, layout.rows, layout.text_indices);
-  if (reader.error()) return *reader.error();
+  if (reader.error())
+    return *reader.error();
   layout.cond_video_rows = cond_video_rows;
   layout.cond_audio_rows = cond_audio_rows;
   if (cond_video_rows > inputs.video_rows || cond_audio_rows > inputs.audio_rows)
     return bad_input(fmt::format("{}: has {} video and {} audio rows, fewer than the {} and {} conditioning rows that "
-                                 "case.json states", path, inputs.video_rows, inputs.audio_rows, cond_video_rows,
-                                 cond_audio_rows));
+                                 "case.json states",
+                                 path, inputs.video_rows, inputs.audio_rows, cond_video_rows, cond_audio_rows));
   if (auto checked = probes::check(layout); !checked)
     return bad_input(fmt::format("{}: {}", path, checked.error().message));
   return inputs;

@@ -14,8 +14,10 @@ Result<json> parse_json(std::string_view text, const std::string& source) {
   std::vector<std::set<std::string>> open_objects;
   std::string duplicate;
   const auto watch = [&](int, json::parse_event_t event, json& parsed) {
-    if (event == json::parse_event_t::object_start) open_objects.emplace_back();
-    if (event == json::parse_event_t::object_end) open_objects.pop_back();
+    if (event == json::parse_event_t::object_start)
+      open_objects.emplace_back();
+    if (event == json::parse_event_t::object_end)
+      open_objects.pop_back();
     if (event == json::parse_event_t::key && !open_objects.back().insert(parsed.get<std::string>()).second &&
         duplicate.empty())
       duplicate = parsed.get<std::string>();
@@ -45,20 +47,23 @@ bool Fields::has(const char* key) const { return value_->is_object() && value_->
 
 const json* Fields::find(const char* key) {
   known_.insert(key);
-  if (failed_) return nullptr;
+  if (failed_)
+    return nullptr;
   const auto found = value_->find(key);
   return found == value_->end() ? nullptr : &*found;
 }
 
 void Fields::fail(const char* key, const std::string& fact) {
-  if (failed_) return;
+  if (failed_)
+    return;
   failed_ = true;
   error_ = bad_input(fmt::format("{}: {}{}{} {}", source_, where_, where_.empty() ? "" : ".", key, fact));
 }
 
 void Fields::integer(const char* key, std::int64_t& out, std::int64_t low, std::int64_t high) {
   const json* found = find(key);
-  if (!found) return;
+  if (!found)
+    return;
   const bool too_large = found->is_number_unsigned() && found->get<std::uint64_t>() > std::uint64_t{INT64_MAX};
   if (!found->is_number_integer() || too_large || found->get<std::int64_t>() < low || found->get<std::int64_t>() > high)
     return fail(key, fmt::format("must be an integer from {} to {}, not {}", low, high,
@@ -74,14 +79,17 @@ void Fields::integer(const char* key, int& out, int low, int high) {
 
 void Fields::unsigned_integer(const char* key, std::uint64_t& out) {
   const json* found = find(key);
-  if (!found) return;
-  if (!found->is_number_unsigned()) return fail(key, "must be an integer from 0 to 2^64 - 1");
+  if (!found)
+    return;
+  if (!found->is_number_unsigned())
+    return fail(key, "must be an integer from 0 to 2^64 - 1");
   out = found->get<std::uint64_t>();
 }
 
 void Fields::number(const char* key, double& out, double above) {
   const json* found = find(key);
-  if (!found) return;
+  if (!found)
+    return;
   if (!found->is_number() || !(found->get<double>() > above) || !std::isfinite(found->get<double>()))
     return fail(key, fmt::format("must be a number above {}", above));
   out = found->get<double>();
@@ -95,15 +103,19 @@ void Fields::number(const char* key, float& out, double above) {
 
 void Fields::text(const char* key, std::string& out) {
   const json* found = find(key);
-  if (!found) return;
-  if (!found->is_string()) return fail(key, "must be a string");
+  if (!found)
+    return;
+  if (!found->is_string())
+    return fail(key, "must be a string");
   out = found->get<std::string>();
 }
 
 void Fields::integers(const char* key, std::vector<std::int64_t>& out, std::int64_t low, std::int64_t high) {
   const json* found = find(key);
-  if (!found) return;
-  if (!found->is_array()) return fail(key, "must be a list of integers");
+  if (!found)
+    return;
+  if (!found->is_array())
+    return fail(key, "must be a list of integers");
   out.clear();
   for (const json& item : *found) {
     if (!item.is_number_integer() || item.get<std::int64_t>() < low || item.get<std::int64_t>() > high)
@@ -114,29 +126,35 @@ void Fields::integers(const char* key, std::vector<std::int64_t>& out, std::int6
 
 void Fields::texts(const char* key, std::vector<std::string>& out) {
   const json* found = find(key);
-  if (!found) return;
-  if (!found->is_array()) return fail(key, "must be a list of strings");
+  if (!found)
+    return;
+  if (!found->is_array())
+    return fail(key, "must be a list of strings");
   out.clear();
   for (const json& item : *found) {
-    if (!item.is_string()) return fail(key, "must be a list of strings");
+    if (!item.is_string())
+      return fail(key, "must be a list of strings");
     out.push_back(item.get<std::string>());
   }
 }
 
 const json* Fields::object(const char* key) {
   const json* found = find(key);
-  if (found && !found->is_object()) fail(key, "must be a JSON object");
+  if (found && !found->is_object())
+    fail(key, "must be a JSON object");
   return failed_ ? nullptr : found;
 }
 
 void Fields::merge(const Result<void>& nested) {
-  if (failed_ || nested) return;
+  if (failed_ || nested)
+    return;
   failed_ = true;
   error_ = nested.error();
 }
 
 Result<void> Fields::finish() const {
-  if (failed_) return error_;
+  if (failed_)
+    return error_;
   return {};
 }
 

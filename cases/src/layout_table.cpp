@@ -123,8 +123,10 @@ std::int64_t size_of(Size size, const ModelShape& shape) {
 
 std::string replaced(std::string_view text, std::string_view from, std::string_view to) {
   std::string out(text);
-  if (from.empty()) return out;
-  if (const auto at = out.find(from); at != std::string::npos) out.replace(at, from.size(), to);
+  if (from.empty())
+    return out;
+  if (const auto at = out.find(from); at != std::string::npos)
+    out.replace(at, from.size(), to);
   return out;
 }
 
@@ -142,7 +144,8 @@ std::vector<FileTensor> parts_of(const Rule& rule, const std::vector<std::int64_
     }
     return {whole};
   }
-  if (diffusers_name.empty()) return {};
+  if (diffusers_name.empty())
+    return {};
   if (rule.order == qkv) {
     std::vector<FileTensor> three;
     for (std::int64_t which = 0; which < 3; ++which)
@@ -161,7 +164,8 @@ void append(std::vector<LayoutWeight>& out, const Rule& rule, const ModelShape& 
   LayoutWeight weight;
   weight.name = replaced(rule.name, marker, std::to_string(number));
   weight.shape = {size_of(rule.rows, model)};
-  if (rule.columns != none) weight.shape.push_back(size_of(rule.columns, model));
+  if (rule.columns != none)
+    weight.shape.push_back(size_of(rule.columns, model));
   // Curve checkpoints keep every AdaLN projection in float32.
   weight.island = rule.island || (model.curve() && weight.name.find("adaln_proj") != std::string::npos);
   weight.parts = parts_of(rule, weight.shape, layout, model, replaced(rule.diffusers, marker, std::to_string(number)),
@@ -175,28 +179,30 @@ std::vector<LayoutWeight> layout_weights(const ModelShape& model, Layout layout)
   std::vector<LayoutWeight> out;
   for (std::size_t i = 0; i < rules.size();) {
     const auto marker_of = [](const Rule& rule) -> std::string_view {
-      if (rule.name.find("{r}") != std::string_view::npos) return "{r}";
+      if (rule.name.find("{r}") != std::string_view::npos)
+        return "{r}";
       return rule.name.find("{b}") != std::string_view::npos ? "{b}" : "";
     };
     const std::string_view marker = marker_of(rules[i]);
     if (marker.empty()) {
       const Rule& rule = rules[i++];
-      if (rule.when == always || (rule.when == curve) == model.curve()) append(out, rule, model, layout);
+      if (rule.when == always || (rule.when == curve) == model.curve())
+        append(out, rule, model, layout);
       continue;
     }
     std::size_t end = i;
-    while (end < rules.size() && marker_of(rules[end]) == marker) ++end;
+    while (end < rules.size() && marker_of(rules[end]) == marker)
+      ++end;
     const std::int64_t repeats = marker == "{r}" ? model.num_refiner_layers : model.num_layers;
     for (std::int64_t number = 0; number < repeats; ++number)
-      for (std::size_t rule = i; rule < end; ++rule) append(out, rules[rule], model, layout, marker, number);
+      for (std::size_t rule = i; rule < end; ++rule)
+        append(out, rules[rule], model, layout, marker, number);
     i = end;
   }
   return out;
 }
 
-std::string module_of(std::string_view internal_name) {
-  return replaced(internal_name, ".weight", "");
-}
+std::string module_of(std::string_view internal_name) { return replaced(internal_name, ".weight", ""); }
 
 std::string probe_of(std::string_view internal_name) {
   return "weights." + replaced(replaced(internal_name, ".weight", ""), ".linear", "");

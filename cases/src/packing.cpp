@@ -24,7 +24,8 @@ std::vector<double> spatial_grid(std::int64_t dim, std::int64_t patch, double sq
   const std::int64_t count = dim / patch;
   const double step = (right - left) / static_cast<double>(count);
   std::vector<double> grid;
-  for (std::int64_t i = 0; i < count; ++i) grid.push_back((static_cast<double>(i) * step + left) * 32.0);
+  for (std::int64_t i = 0; i < count; ++i)
+    grid.push_back((static_cast<double>(i) * step + left) * 32.0);
   return grid;
 }
 
@@ -32,7 +33,8 @@ std::vector<double> spatial_grid(std::int64_t dim, std::int64_t patch, double sq
 double pairwise_sum(const double* terms, std::int64_t count) {
   if (count < 8) {
     double sum = 0;
-    for (std::int64_t i = 0; i < count; ++i) sum += terms[i];
+    for (std::int64_t i = 0; i < count; ++i)
+      sum += terms[i];
     return sum;
   }
   if (count <= 128) {
@@ -40,9 +42,11 @@ double pairwise_sum(const double* terms, std::int64_t count) {
     std::copy_n(terms, 8, part.begin());
     std::int64_t i = 8;
     for (; i < count - count % 8; i += 8)
-      for (std::int64_t lane = 0; lane < 8; ++lane) part[static_cast<std::size_t>(lane)] += terms[i + lane];
+      for (std::int64_t lane = 0; lane < 8; ++lane)
+        part[static_cast<std::size_t>(lane)] += terms[i + lane];
     double sum = ((part[0] + part[1]) + (part[2] + part[3])) + ((part[4] + part[5]) + (part[6] + part[7]));
-    for (; i < count; ++i) sum += terms[i];
+    for (; i < count; ++i)
+      sum += terms[i];
     return sum;
   }
   const std::int64_t half = count / 2 - (count / 2) % 8;
@@ -70,7 +74,8 @@ public:
     const bool references = !geometry_.reference_audio.empty();
     for (const std::string& anchor : geometry_.keyframes) {
       add_frame(references ? clock : anchor_time(anchor));
-      if (references) clock += 1.0;
+      if (references)
+        clock += 1.0;
     }
     out_.layout.cond_video_rows = static_cast<std::int64_t>(out_.layout.video_indices.size());
     for (const std::int64_t latents : geometry_.reference_audio) {
@@ -98,9 +103,11 @@ private:
 
   double anchor_time(const std::string& anchor) const {
     const auto origin = static_cast<double>(geometry_.text_rows);
-    if (anchor == "first") return origin;
+    if (anchor == "first")
+      return origin;
     std::vector<double> spans;
-    for (std::int64_t frame = 0; frame < frames_; ++frame) spans.push_back(frame_span(frame));
+    for (std::int64_t frame = 0; frame < frames_; ++frame)
+      spans.push_back(frame_span(frame));
     return origin + pairwise_sum(spans.data(), frames_) - frame_rescale;
   }
 
@@ -129,7 +136,9 @@ private:
 
 } // namespace
 
-PackedSequence pack(const Geometry& geometry, const probes::ModelShape& shape) { return Packer(geometry, shape).pack(); }
+PackedSequence pack(const Geometry& geometry, const probes::ModelShape& shape) {
+  return Packer(geometry, shape).pack();
+}
 
 RowTimesteps row_timesteps(const SequenceLayout& layout, float video_t, float audio_t) {
   std::vector<float> rows(static_cast<std::size_t>(layout.rows), video_t);

@@ -22,7 +22,8 @@ namespace {
 [[gnu::always_inline]] inline float normal_at(std::uint64_t index, std::array<std::uint32_t, 2> key) {
   const auto word = rounds({static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32), 0, 0}, key);
   std::uint32_t sum = 0;
-  for (const std::uint32_t w : word) sum += (w & 0xFFFF) + (w >> 16);
+  for (const std::uint32_t w : word)
+    sum += (w & 0xFFFF) + (w >> 16);
   // The centred sum is an integer below 2^19, exact in float32; one multiplication rounds.
   constexpr float scale = 0x1.3988e2p-16f; // 1 / sqrt(8 * (2^32 - 1) / 12) = 1 / 53509.92...
   return static_cast<float>(static_cast<std::int32_t>(sum) - 262140) * scale;
@@ -47,7 +48,8 @@ TensorStream::TensorStream(std::uint64_t seed, std::string_view tensor_name) {
 float TensorStream::normal(std::uint64_t index) const { return normal_at(index, key_); }
 
 void TensorStream::normals(std::uint64_t begin, std::span<float> out) const {
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = normal_at(begin + i, key_);
+  for (std::size_t i = 0; i < out.size(); ++i)
+    out[i] = normal_at(begin + i, key_);
 }
 
 float TensorStream::uniform(std::uint64_t index) const {

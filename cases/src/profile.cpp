@@ -16,7 +16,8 @@ namespace {
 void read_dtype(Fields& fields, const char* key, probes::DType& out) {
   std::string text;
   fields.text(key, text);
-  if (text.empty()) return;
+  if (text.empty())
+    return;
   const auto dtype = probes::parse_dtype(text);
   if (!dtype || !probes::is_floating(*dtype))
     return fields.fail(key, fmt::format("is \"{}\", which is no floating dtype", probes::printable(text, 40)));
@@ -28,7 +29,8 @@ Result<Profile> load(const std::string& wanted, std::vector<std::string> heirs) 
   if (std::find(names.begin(), names.end(), wanted) == names.end()) {
     const std::string known = names.empty() ? fmt::format("there are none in {}", data_folder())
                                             : fmt::format("known are {}", fmt::join(names, ", "));
-    if (heirs.empty()) return usage_error(fmt::format("unknown profile \"{}\"; {}", probes::printable(wanted, 60), known));
+    if (heirs.empty())
+      return usage_error(fmt::format("unknown profile \"{}\"; {}", probes::printable(wanted, 60), known));
     return bad_input(fmt::format("profile {} inherits \"{}\", which does not exist; {}", heirs.back(),
                                  probes::printable(wanted, 60), known));
   }
@@ -37,20 +39,24 @@ Result<Profile> load(const std::string& wanted, std::vector<std::string> heirs) 
 
   const std::string path = join(join(data_folder(), "profiles"), wanted + ".json");
   auto text = read_text(path);
-  if (!text) return text.error();
+  if (!text)
+    return text.error();
   auto parsed = parse_json(*text, path);
-  if (!parsed) return parsed.error();
+  if (!parsed)
+    return parsed.error();
   Fields fields(*parsed, path);
   std::string name, parent;
   fields.text("name", name);
-  if (name != wanted) fields.fail("name", fmt::format("must be \"{}\", as the file is called", wanted));
+  if (name != wanted)
+    fields.fail("name", fmt::format("must be \"{}\", as the file is called", wanted));
   fields.text("inherit", parent);
 
   Profile profile;
   if (!parent.empty()) {
     heirs.push_back(wanted);
     auto inherited = load(parent, std::move(heirs));
-    if (!inherited) return inherited.error();
+    if (!inherited)
+      return inherited.error();
     profile = std::move(*inherited);
   }
   profile.name = wanted;
@@ -67,7 +73,8 @@ Result<Profile> load(const std::string& wanted, std::vector<std::string> heirs) 
       }
       profile.ops[op] = implementation.get<std::string>();
     }
-  if (auto read = fields.finish_strict(); !read) return read.error();
+  if (auto read = fields.finish_strict(); !read)
+    return read.error();
   return profile;
 }
 

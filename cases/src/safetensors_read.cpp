@@ -43,12 +43,14 @@ constexpr std::array<SafetensorsDType, 22> dtypes{{
 
 std::uint64_t little_endian_64(std::span<const std::byte> bytes) {
   std::uint64_t value = 0;
-  for (std::size_t i = 0; i < 8; ++i) value |= std::uint64_t{std::to_integer<std::uint64_t>(bytes[i])} << (8 * i);
+  for (std::size_t i = 0; i < 8; ++i)
+    value |= std::uint64_t{std::to_integer<std::uint64_t>(bytes[i])} << (8 * i);
   return value;
 }
 
 std::optional<std::uint64_t> natural(const json& value) {
-  if (!value.is_number_unsigned() || value.get<std::uint64_t>() > std::uint64_t{INT64_MAX}) return std::nullopt;
+  if (!value.is_number_unsigned() || value.get<std::uint64_t>() > std::uint64_t{INT64_MAX})
+    return std::nullopt;
   return value.get<std::uint64_t>();
 }
 
@@ -59,33 +61,42 @@ struct Located {
 
 // Returns the fact that is wrong with one header entry, or nothing and fills `out`.
 std::optional<std::string> read_entry(const json& value, Located& out) {
-  if (!value.is_object()) return "is not a JSON object";
+  if (!value.is_object())
+    return "is not a JSON object";
   for (const char* key : {"dtype", "shape", "data_offsets"})
-    if (!value.contains(key)) return fmt::format("has no \"{}\"", key);
+    if (!value.contains(key))
+      return fmt::format("has no \"{}\"", key);
   const json &dtype = value["dtype"], &shape = value["shape"], &offsets = value["data_offsets"];
-  if (!dtype.is_string()) return "has a dtype that is not a string";
+  if (!dtype.is_string())
+    return "has a dtype that is not a string";
   out.entry.dtype_name = dtype.get<std::string>();
   const SafetensorsDType* known = find_dtype(out.entry.dtype_name);
-  if (!known) return fmt::format("has the unknown dtype \"{}\"", probes::printable(out.entry.dtype_name, 40));
+  if (!known)
+    return fmt::format("has the unknown dtype \"{}\"", probes::printable(out.entry.dtype_name, 40));
   out.entry.dtype = known->probe;
 
-  if (!shape.is_array()) return "has a shape that is not a list";
+  if (!shape.is_array())
+    return "has a shape that is not a list";
   std::uint64_t bits = static_cast<std::uint64_t>(known->bits);
   bool overflow = false;
   for (const json& dimension : shape) {
     const auto size = natural(dimension);
-    if (!size) return "has a shape with something other than non-negative integers";
+    if (!size)
+      return "has a shape with something other than non-negative integers";
     out.entry.shape.push_back(static_cast<std::int64_t>(*size));
     overflow |= __builtin_mul_overflow(bits, *size, &bits);
   }
-  if (overflow) return "has a shape whose size overflows";
-  if (bits % 8 != 0) return "does not fill whole bytes";
+  if (overflow)
+    return "has a shape whose size overflows";
+  if (bits % 8 != 0)
+    return "does not fill whole bytes";
 
   if (!offsets.is_array() || offsets.size() != 2 || !natural(offsets[0]) || !natural(offsets[1]))
     return "has data_offsets that are not two non-negative integers";
   out.begin = *natural(offsets[0]);
   out.end = *natural(offsets[1]);
-  if (out.end < out.begin) return fmt::format("ends at byte {}, before its start {}", out.end, out.begin);
+  if (out.end < out.begin)
+    return fmt::format("ends at byte {}, before its start {}", out.end, out.begin);
   if (out.end - out.begin != bits / 8)
     return fmt::format("takes {} bytes, but {} of shape [{}] needs {}", out.end - out.begin, known->name,
                        fmt::join(out.entry.shape, ","), bits / 8);
@@ -105,7 +116,8 @@ std::string_view safetensors_name(DType dtype) {
 
 std::int64_t TensorEntry::elements() const {
   std::int64_t count = 1;
-  for (const std::int64_t size : shape) count *= size;
+  for (const std::int64_t size : shape)
+    count *= size;
   return count;
 }
 
@@ -119,7 +131,8 @@ struct SafetensorsFile::Mapping {
 
 Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
   auto mapped = MappedFile::open(path);
-  if (!mapped) return mapped.error();
+  if (!mapped)
+    return mapped.error();
   const std::span<const std::byte> bytes = (*mapped)->bytes();
   if (bytes.size() < 8)
     return bad_input(fmt::format("{}: is {} bytes long, too short for a safetensors file", path, bytes.size()));
@@ -134,7 +147,8 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
   if (text.empty() || text.front() != '{')
     return bad_input(fmt::format("{}: the header does not start with '{{'", path));
   auto header = parse_json(text, path);
-  if (!header) return header.error();
+  if (!header)
+    return header.error();
   const std::span<const std::byte> data = bytes.subspan(8 + header_bytes);
 
   auto mapping = std::make_shared<Mapping>();
@@ -143,7 +157,8 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
   std::vector<Located> located;
   for (const auto& [name, value] : header->items()) {
     if (name == "__metadata__") {
-      if (!value.is_object()) return bad_input(fmt::format("{}: __metadata__ is not a JSON object", path));
+      if (!value.is_object())
+        return bad_input(fmt::format("{}: __metadata__ is not a JSON object", path));
       for (const auto& [key, text_value] : value.items()) {
         if (!text_value.is_string())
           return bad_input(fmt::format("{}: __metadata__ has a value that is not a string", path));
@@ -167,8 +182,8 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
       return bad_input(fmt::format("{}: tensor {} starts at byte {}, inside the tensor before it, which ends at {}",
                                    path, name, tensor.begin, expected));
     if (tensor.begin > expected)
-      return bad_input(fmt::format("{}: nothing describes bytes {} to {}, before tensor {}", path, expected,
-                                   tensor.begin, name));
+      return bad_input(
+          fmt::format("{}: nothing describes bytes {} to {}, before tensor {}", path, expected, tensor.begin, name));
     if (tensor.end > data.size())
       return bad_input(fmt::format("{}: tensor {} ends at byte {}, but the file has {} bytes of data", path, name,
                                    tensor.end, data.size()));
@@ -178,7 +193,8 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
   }
   if (expected != data.size())
     return bad_input(fmt::format("{}: {} bytes follow the last tensor", path, data.size() - expected));
-  for (std::size_t i = 0; i < mapping->tensors.size(); ++i) mapping->by_name[mapping->tensors[i].name] = i;
+  for (std::size_t i = 0; i < mapping->tensors.size(); ++i)
+    mapping->by_name[mapping->tensors[i].name] = i;
 
   SafetensorsFile file;
   file.mapping_ = std::move(mapping);

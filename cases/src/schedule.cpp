@@ -16,9 +16,11 @@ Schedule make_schedule(int steps, double shift) {
     const float scaled = denominator * u;
     const float sigma = numerator * u / (1.0f + scaled);
     // A large shift makes neighbours near 1 equal; diffusers collapses them.
-    if (schedule.sigmas.empty() || schedule.sigmas.back() != sigma) schedule.sigmas.push_back(sigma);
+    if (schedule.sigmas.empty() || schedule.sigmas.back() != sigma)
+      schedule.sigmas.push_back(sigma);
   }
-  for (std::size_t i = 0; i + 1 < schedule.sigmas.size(); ++i) schedule.timesteps.push_back(1.0f - schedule.sigmas[i]);
+  for (std::size_t i = 0; i + 1 < schedule.sigmas.size(); ++i)
+    schedule.timesteps.push_back(1.0f - schedule.sigmas[i]);
   return schedule;
 }
 

@@ -33,7 +33,8 @@ std::array<std::uint8_t, 32> Sha256::digest() {
 
 std::string Sha256::hex() {
   std::string text;
-  for (const std::uint8_t byte : digest()) text += fmt::format("{:02x}", byte);
+  for (const std::uint8_t byte : digest())
+    text += fmt::format("{:02x}", byte);
   return text;
 }
 

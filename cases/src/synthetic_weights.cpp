@@ -40,12 +40,17 @@ Recipe recipe_of(const CaseSpec& spec, const SyntheticWeight& weight, std::int64
   if (ends_with_any(name, {"norm1.weight", "norm2.weight", "q_norm.weight", "k_norm.weight", "final_norm.weight",
                            "final_layer.norm.weight"}))
     return {1, 0.2f};
-  if (name.ends_with(".bias")) return {0, 0.1f};
+  if (name.ends_with(".bias"))
+    return {0, 0.1f};
   double gain = 1; // of a linear layer: output std over input std
-  if (name.ends_with("adaln_proj.linear.weight")) gain = spec.shape.curve() ? 0.1 : 0.2;
-  if (name.ends_with("time_embedder.proj_in.weight")) gain = 1.4;  // a sinusoid has an rms of 0.7
-  if (name.ends_with("time_embedder.proj_out.weight")) gain = 1.6; // after SiLU
-  if (name.ends_with("mlp.fc2.weight")) gain = 2;                  // after SiLU times value
+  if (name.ends_with("adaln_proj.linear.weight"))
+    gain = spec.shape.curve() ? 0.1 : 0.2;
+  if (name.ends_with("time_embedder.proj_in.weight"))
+    gain = 1.4; // a sinusoid has an rms of 0.7
+  if (name.ends_with("time_embedder.proj_out.weight"))
+    gain = 1.6; // after SiLU
+  if (name.ends_with("mlp.fc2.weight"))
+    gain = 2; // after SiLU times value
   return {0, static_cast<float>(gain / std::sqrt(static_cast<double>(weight.shape[1])))};
 }
 
@@ -57,7 +62,9 @@ struct Head {
   float own = 0;
 };
 
-bool is_head(std::string_view name) { return name == "final_layer.video_out.weight" || name == "final_layer.audio_out.weight"; }
+bool is_head(std::string_view name) {
+  return name == "final_layer.video_out.weight" || name == "final_layer.audio_out.weight";
+}
 
 Head head_of(const CaseSpec& spec, const SyntheticWeight& weight) {
   // The projections' columns are nearly orthogonal, of squared length hidden / width; the final norm divides by
@@ -101,7 +108,8 @@ void store(DType dtype, void* out, std::int64_t at, std::span<const float> value
     return;
   }
   auto* narrow = static_cast<std::uint16_t*>(out) + at;
-  for (std::size_t i = 0; i < values.size(); ++i) narrow[i] = to_bfloat16(values[i]);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    narrow[i] = to_bfloat16(values[i]);
 }
 
 // Correctly rounded at each of diffusers' three float32 operations; bitwise torch's for up to 18 frequencies.
@@ -150,24 +158,28 @@ void fill_weight(const CaseSpec& spec, const SyntheticWeight& weight, std::int64
   // whose rows share a recipe still go through here; the generator, not this loop, is the cost.
   for (std::int64_t at = begin; at < end;) {
     const std::int64_t row = at / columns;
-    const std::int64_t count =
-        std::min({end - at, (row + 1) * columns - at, static_cast<std::int64_t>(buffer.size())});
+    const std::int64_t count = std::min({end - at, (row + 1) * columns - at, static_cast<std::int64_t>(buffer.size())});
     const std::span<float> values(buffer.data(), static_cast<std::size_t>(count));
     if (weight.name == "rope.inv_freq") {
-      for (std::int64_t i = 0; i < count; ++i) values[static_cast<std::size_t>(i)] = inverse_frequency(spec, at + i);
+      for (std::int64_t i = 0; i < count; ++i)
+        values[static_cast<std::size_t>(i)] = inverse_frequency(spec, at + i);
     } else if (weight.name == "adaln_t_table") {
       for (std::int64_t i = 0; i < count; ++i)
         values[static_cast<std::size_t>(i)] = table_value(spec, stream, row, at + i - row * columns);
     } else {
       stream.normals(static_cast<std::uint64_t>(at), values);
       Recipe recipe = recipe_of(spec, weight, row);
-      if (outliers.contains(row)) recipe.scale *= static_cast<float>(spec.weights.outlier_scale);
-      if (head) recipe.scale = head->own;
-      for (float& value : values) value = recipe.mean + recipe.scale * value;
+      if (outliers.contains(row))
+        recipe.scale *= static_cast<float>(spec.weights.outlier_scale);
+      if (head)
+        recipe.scale = head->own;
+      for (float& value : values)
+        value = recipe.mean + recipe.scale * value;
       if (head) // row of the head: column of the projection
         for (std::int64_t i = 0; i < count; ++i) {
           const std::int64_t transposed = (at + i - row * columns) * weight.shape[0] + row;
-          values[static_cast<std::size_t>(i)] += head->echo * projection->normal(static_cast<std::uint64_t>(transposed));
+          values[static_cast<std::size_t>(i)] +=
+              head->echo * projection->normal(static_cast<std::uint64_t>(transposed));
         }
     }
     store(weight.dtype, out, at - begin, values);

@@ -26,7 +26,8 @@ namespace {
 CaseSpec read_case(const std::string& path) {
   std::ifstream file(path);
   auto spec = CaseSpec::parse(std::string(std::istreambuf_iterator<char>(file), {}), path);
-  if (!spec) fail(spec.error());
+  if (!spec)
+    fail(spec.error());
   return *spec;
 }
 
@@ -50,15 +51,20 @@ void pack_case(const CaseSpec& spec, float video_t, float audio_t) {
 
 Result<void> write_weights(const Bundle& bundle, const std::string& path) {
   std::vector<SafetensorsWriter::Declared> declared;
-  for (const WeightInfo& weight : bundle.checkpoint.weights()) declared.push_back({weight.name, weight.dtype, weight.shape});
+  for (const WeightInfo& weight : bundle.checkpoint.weights())
+    declared.push_back({weight.name, weight.dtype, weight.shape});
   auto writer = SafetensorsWriter::create(path, declared);
-  if (!writer) return writer.error();
+  if (!writer)
+    return writer.error();
   for (const WeightInfo& weight : bundle.checkpoint.weights()) {
     std::size_t bytes = probes::item_size(weight.dtype);
-    for (const std::int64_t size : weight.shape) bytes *= static_cast<std::size_t>(size);
+    for (const std::int64_t size : weight.shape)
+      bytes *= static_cast<std::size_t>(size);
     std::vector<std::byte> data(bytes);
-    if (auto read = bundle.checkpoint.read(weight.name, data); !read) return read;
-    if (auto written = writer->write(data); !written) return written;
+    if (auto read = bundle.checkpoint.read(weight.name, data); !read)
+      return read;
+    if (auto written = writer->write(data); !written)
+      return written;
   }
   return writer->finish();
 }
@@ -78,13 +84,18 @@ int run(const std::vector<std::string>& words) {
     ExportOptions options;
     options.layout = parse_layout(words.at(2)).value();
     options.path = words.at(3);
-    if (words.size() > 5) options.curve_grid = std::stoll(words[4]), options.curve_rank = std::stoll(words[5]);
-    if (words.size() > 7) options.pad_columns = std::stoll(words[6]), options.pad = words[7];
-    if (auto done = export_bundle(read_case(words.at(1)), options); !done) fail(done.error());
+    if (words.size() > 5)
+      options.curve_grid = std::stoll(words[4]), options.curve_rank = std::stoll(words[5]);
+    if (words.size() > 7)
+      options.pad_columns = std::stoll(words[6]), options.pad = words[7];
+    if (auto done = export_bundle(read_case(words.at(1)), options); !done)
+      fail(done.error());
   } else if (verb == "weights") {
     const auto bundle = open_bundle(words.at(1), {parse_layout(words.at(2)), std::nullopt});
-    if (!bundle) fail(bundle.error());
-    if (auto written = write_weights(*bundle, words.at(3)); !written) fail(written.error());
+    if (!bundle)
+      fail(bundle.error());
+    if (auto written = write_weights(*bundle, words.at(3)); !written)
+      fail(written.error());
   } else {
     fail(usage_error("unknown verb " + verb));
   }

@@ -30,14 +30,16 @@ std::string read_file(const std::string& path) {
 
 std::string safetensors_bytes(const std::string& header, const std::string& data) {
   std::string out;
-  for (int byte = 0; byte < 8; ++byte) out += static_cast<char>((std::uint64_t{header.size()} >> (8 * byte)) & 0xFF);
+  for (int byte = 0; byte < 8; ++byte)
+    out += static_cast<char>((std::uint64_t{header.size()} >> (8 * byte)) & 0xFF);
   return out + header + data;
 }
 
 LooseFile load_loose(const std::string& path) {
   LooseFile out;
   const auto file = SafetensorsFile::open(path);
-  if (!file) throw std::runtime_error(file.error().message);
+  if (!file)
+    throw std::runtime_error(file.error().message);
   for (const TensorEntry& tensor : file->tensors())
     out[tensor.name] = {tensor.dtype_name, tensor.shape,
                         std::string(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size())};

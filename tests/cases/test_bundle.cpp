@@ -90,7 +90,8 @@ TEST_F(Bundles, take_narrow_and_exact_dtypes) {
   // 1.5 in bfloat16, float16 and float64; int32 indices; float32 positions
   const auto bundle = changed([](LooseFile& f) {
     f["hidden_states"] = {"BF16", f["hidden_states"].shape, bytes_of(std::vector<std::uint16_t>(48, 0x3FC0))};
-    f["audio_hidden_states"] = {"F16", f["audio_hidden_states"].shape, bytes_of(std::vector<std::uint16_t>(50, 0x3E00))};
+    f["audio_hidden_states"] = {"F16", f["audio_hidden_states"].shape,
+                                bytes_of(std::vector<std::uint16_t>(50, 0x3E00))};
     f["encoder_hidden_states"] = {"F64", f["encoder_hidden_states"].shape, bytes_of(std::vector<double>(35, 1.5))};
     f["text_indices"] = {"I32", {5}, bytes_of(std::vector<std::int32_t>{0, 1, 2, 3, 4})};
     f["position_ids"] = {"F32", {21, 3}, bytes_of(std::vector<float>(63, 2.5f))};
@@ -114,40 +115,59 @@ TEST_F(Bundles, refuse_values_that_float32_cannot_hold) {
 }
 
 TEST_F(Bundles, refuse_every_missing_input) {
-  for (const char* name : {"hidden_states", "audio_hidden_states", "encoder_hidden_states", "timestep", "timestep_indices",
-                           "token_tags", "position_ids", "video_indices", "audio_indices", "text_indices"})
-    EXPECT_SAYS(refused([&](LooseFile& f) { f.erase(name); }), ExitCode::bad_input, "inputs.safetensors", name, "is missing");
+  for (const char* name :
+       {"hidden_states", "audio_hidden_states", "encoder_hidden_states", "timestep", "timestep_indices", "token_tags",
+        "position_ids", "video_indices", "audio_indices", "text_indices"})
+    EXPECT_SAYS(refused([&](LooseFile& f) { f.erase(name); }), ExitCode::bad_input, "inputs.safetensors", name,
+                "is missing");
 }
 
 TEST_F(Bundles, refuse_wrong_shapes) {
   for (const char* name : {"hidden_states", "audio_hidden_states", "encoder_hidden_states"}) {
-    EXPECT_SAYS(refused([&](LooseFile& f) { f[name].shape = {f[name].shape[1], f[name].shape[2]}; }), ExitCode::bad_input,
-                name, "not [1, rows,");
-    EXPECT_SAYS(refused([&](LooseFile& f) { f[name].shape = {1, f[name].shape[2], f[name].shape[1]}; }), ExitCode::bad_input,
-                name, "not [1, rows,");
+    EXPECT_SAYS(refused([&](LooseFile& f) {
+                  f[name].shape = {f[name].shape[1], f[name].shape[2]};
+                }),
+                ExitCode::bad_input, name, "not [1, rows,");
+    EXPECT_SAYS(refused([&](LooseFile& f) {
+                  f[name].shape = {1, f[name].shape[2], f[name].shape[1]};
+                }),
+                ExitCode::bad_input, name, "not [1, rows,");
   }
-  EXPECT_SAYS(refused([](LooseFile& f) { f["position_ids"].shape = {3, 21}; }), ExitCode::bad_input, "position_ids", "[21, 3]");
+  EXPECT_SAYS(refused([](LooseFile& f) {
+                f["position_ids"].shape = {3, 21};
+              }),
+              ExitCode::bad_input, "position_ids", "[21, 3]");
   EXPECT_SAYS(refused([](LooseFile& f) { f["timestep"].shape = {1, 3}; }), ExitCode::bad_input, "timestep");
   EXPECT_SAYS(refused([](LooseFile& f) { f["timestep"] = {"F32", {0}, ""}; }), ExitCode::bad_input, "timestep");
-  EXPECT_SAYS(refused([](LooseFile& f) { f["token_tags"] = {"I64", {20}, f["token_tags"].bytes.substr(8)}; }),
+  EXPECT_SAYS(refused([](LooseFile& f) {
+                f["token_tags"] = {"I64", {20}, f["token_tags"].bytes.substr(8)};
+              }),
               ExitCode::bad_input, "timestep_indices", "[20]");
-  EXPECT_SAYS(refused([](LooseFile& f) { f["video_indices"] = {"I64", {5}, f["video_indices"].bytes.substr(8)}; }),
+  EXPECT_SAYS(refused([](LooseFile& f) {
+                f["video_indices"] = {"I64", {5}, f["video_indices"].bytes.substr(8)};
+              }),
               ExitCode::bad_input, "video_indices", "not [6]");
 }
 
 TEST_F(Bundles, refuse_wrong_dtypes) {
-  EXPECT_SAYS(refused([](LooseFile& f) { f["hidden_states"].dtype = "I32"; }), ExitCode::bad_input, "hidden_states is I32");
-  EXPECT_SAYS(refused([](LooseFile& f) { f["hidden_states"].dtype = "U32"; }), ExitCode::bad_input, "hidden_states is U32");
-  EXPECT_SAYS(refused([](LooseFile& f) { f["video_indices"].dtype = "F64"; }), ExitCode::bad_input, "video_indices is F64");
+  EXPECT_SAYS(refused([](LooseFile& f) { f["hidden_states"].dtype = "I32"; }), ExitCode::bad_input,
+              "hidden_states is I32");
+  EXPECT_SAYS(refused([](LooseFile& f) { f["hidden_states"].dtype = "U32"; }), ExitCode::bad_input,
+              "hidden_states is U32");
+  EXPECT_SAYS(refused([](LooseFile& f) { f["video_indices"].dtype = "F64"; }), ExitCode::bad_input,
+              "video_indices is F64");
   EXPECT_SAYS(refused([](LooseFile& f) { f["timestep"].dtype = "I32"; }), ExitCode::bad_input, "timestep is I32");
 }
 
 TEST_F(Bundles, refuse_nan_and_infinity) {
   const float nan = std::nanf(""), inf = std::numeric_limits<float>::infinity();
-  EXPECT_SAYS(refused([&](LooseFile& f) { put(f["hidden_states"], 5, nan); }), ExitCode::bad_input, "hidden_states holds nan at element 5");
-  EXPECT_SAYS(refused([&](LooseFile& f) { put(f["audio_hidden_states"], 0, -inf); }), ExitCode::bad_input, "audio_hidden_states holds -inf");
+  EXPECT_SAYS(refused([&](LooseFile& f) { put(f["hidden_states"], 5, nan); }), ExitCode::bad_input,
+              "hidden_states holds nan at element 5");
+  EXPECT_SAYS(refused([&](LooseFile& f) { put(f["audio_hidden_states"], 0, -inf); }), ExitCode::bad_input,
+              "audio_hidden_states holds -inf");
   EXPECT_SAYS(refused([&](LooseFile& f) { put(f["timestep"], 1, nan); }), ExitCode::bad_input, "timestep holds nan");
-  EXPECT_SAYS(refused([&](LooseFile& f) { put(f["position_ids"], 7, static_cast<double>(inf)); }), ExitCode::bad_input, "position_ids holds inf");
+  EXPECT_SAYS(refused([&](LooseFile& f) { put(f["position_ids"], 7, static_cast<double>(inf)); }), ExitCode::bad_input,
+              "position_ids holds inf");
 }
 
 TEST_F(Bundles, refuse_indices_and_tags_out_of_range) {
@@ -186,7 +206,8 @@ TEST_F(Bundles, refuse_a_case_that_contradicts) {
   EXPECT_SAYS(refused_case([](json& c) { c["cond_audio_rows"] = -1; }), ExitCode::bad_input, "cond_audio_rows");
   EXPECT_SAYS(refused_case([](json& c) { c["layout"] = "gguf"; }), ExitCode::bad_input, "layout", "gguf");
   EXPECT_SAYS(refused_case([](json& c) { c["layout"] = "raw"; }), ExitCode::usage, "diffusers");
-  EXPECT_SAYS(refused_case([](json& c) { c["shape"]["text_dim"] = 8; }), ExitCode::bad_input, "text_dim is 7 and not 8");
+  EXPECT_SAYS(refused_case([](json& c) { c["shape"]["text_dim"] = 8; }), ExitCode::bad_input,
+              "text_dim is 7 and not 8");
   EXPECT_SAYS(refused_case([](json& c) { c["schedule"][0]["sigma_video"] = 0.5; }), ExitCode::bad_input, "sigma_video");
   EXPECT_SAYS(refused_case([](json& c) { c["steps"] = 2; }), ExitCode::bad_input, "schedule");
 }
@@ -213,13 +234,17 @@ TEST_F(Bundles, export_refuses_wrong_options) {
     return error;
   };
   EXPECT_SAYS(refused_options([&](auto& o) { o.path = path("good"); }), ExitCode::usage, "exists");
-  EXPECT_SAYS(refused_options([&](auto& o) { o.path = path("good/transformer"), o.overwrite = true; }), ExitCode::usage, "no bundle");
-  EXPECT_SAYS(refused_options([](auto& o) { o.curve_grid = 9, o.curve_rank = 4, o.layout = Layout::diffusers; }), ExitCode::usage, "curve");
+  EXPECT_SAYS(refused_options([&](auto& o) { o.path = path("good/transformer"), o.overwrite = true; }), ExitCode::usage,
+              "no bundle");
+  EXPECT_SAYS(refused_options([](auto& o) { o.curve_grid = 9, o.curve_rank = 4, o.layout = Layout::diffusers; }),
+              ExitCode::usage, "curve");
   EXPECT_SAYS(refused_options([](auto& o) { o.curve_grid = 9; }), ExitCode::usage, "curve table");
   EXPECT_SAYS(refused_options([](auto& o) { o.pad_columns = 16; }), ExitCode::usage, "padding");
-  EXPECT_SAYS(refused_options([](auto& o) { o.curve_grid = 9, o.curve_rank = 4, o.pad_columns = 4; }), ExitCode::usage, "padding to 4");
+  EXPECT_SAYS(refused_options([](auto& o) { o.curve_grid = 9, o.curve_rank = 4, o.pad_columns = 4; }), ExitCode::usage,
+              "padding to 4");
   EXPECT_SAYS(refused_options([](auto& o) { o.pad = "ones"; }), ExitCode::usage, "ones");
-  EXPECT_SAYS(refused_options([&](auto& o) { o.path = path("no/such/place"); }), ExitCode::environment, "no/such/place");
+  EXPECT_SAYS(refused_options([&](auto& o) { o.path = path("no/such/place"); }), ExitCode::environment,
+              "no/such/place");
 }
 
 TEST_F(Bundles, export_replaces_a_bundle_when_told) {
@@ -269,7 +294,8 @@ TEST_F(Bundles, case_file_describes_every_step) {
   EXPECT_EQ(value["layout"], "comfy");
   ASSERT_EQ(value["schedule"].size(), 3u);
   std::int64_t rows = 0;
-  for (const json& run : value["schedule"][1]["timestep_indices"]) rows += run[1].get<std::int64_t>();
+  for (const json& run : value["schedule"][1]["timestep_indices"])
+    rows += run[1].get<std::int64_t>();
   EXPECT_EQ(rows, 21);
   EXPECT_EQ(value["schedule"][2]["sigma_video_next"], 0.0);
   const auto bundle = open_bundle(path("three"), {});

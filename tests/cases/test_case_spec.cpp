@@ -81,7 +81,8 @@ TEST(CaseSpec, refuses_text_that_is_no_case) {
   EXPECT_SAYS(refused(R"({"name":"a"})"), ExitCode::bad_input, "geometry is missing");
   EXPECT_SAYS(refused(R"({"name":"a","geometry":{}})"), ExitCode::bad_input, "geometry.text_rows is missing");
   EXPECT_SAYS(refused(R"({"name":"a","name":"b","geometry":{"text_rows":1}})"), ExitCode::bad_input, "\"name\" twice");
-  EXPECT_SAYS(refused(R"({"name":"a","geometry":{"text_rows":1},"color":1})"), ExitCode::bad_input, "color is not a known key");
+  EXPECT_SAYS(refused(R"({"name":"a","geometry":{"text_rows":1},"color":1})"), ExitCode::bad_input,
+              "color is not a known key");
   EXPECT_SAYS(refused(R"({"name":"a","geometry":{"text_rows":1,"rows":2}})"), ExitCode::bad_input, "geometry.rows");
 }
 
@@ -122,7 +123,8 @@ TEST(Packing, segments_and_tags) {
   EXPECT_EQ(layout.audio_indices, (std::vector<std::int64_t>{7, 8, 9, 10, 11, 12, 13, 14, 15, 16}));
   EXPECT_EQ(layout.cond_video_rows, 2);
   EXPECT_EQ(layout.cond_audio_rows, 4);
-  EXPECT_EQ(layout.token_tags, (std::vector<std::int32_t>{1, 0, 0, 1, 1, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 0, 0, 0, 0}));
+  EXPECT_EQ(layout.token_tags,
+            (std::vector<std::int32_t>{1, 0, 0, 1, 1, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 0, 0, 0, 0}));
 }
 
 TEST(RowTimesteps, distinct_ascending_and_pinned) {

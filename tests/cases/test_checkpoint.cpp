@@ -44,14 +44,17 @@ TEST_F(CheckpointFiles, all_layouts_hold_what_was_generated) {
     EXPECT_EQ(checkpoint->shape_from_config(), layout != Layout::comfy);
     std::size_t i = 0;
     for (const SyntheticWeight& weight : weight_list(spec)) {
-      if (layout == Layout::diffusers && weight.name == "rope.inv_freq") continue;
+      if (layout == Layout::diffusers && weight.name == "rope.inv_freq")
+        continue;
       const WeightInfo& info = checkpoint->weights().at(i++);
       ASSERT_EQ(info.name, weight.name);
       EXPECT_EQ(info.dtype, weight.dtype);
       EXPECT_EQ(info.shape, weight.shape);
       std::int64_t count = 1;
-      for (const std::int64_t size : weight.shape) count *= size;
-      std::vector<std::byte> expected(static_cast<std::size_t>(count) * probes::item_size(weight.dtype)), got(expected.size());
+      for (const std::int64_t size : weight.shape)
+        count *= size;
+      std::vector<std::byte> expected(static_cast<std::size_t>(count) * probes::item_size(weight.dtype)),
+          got(expected.size());
       fill_weight(spec, weight, 0, count, expected.data());
       ASSERT_TRUE(checkpoint->read(weight.name, got));
       EXPECT_EQ(got, expected) << weight.name;
@@ -103,7 +106,8 @@ TEST_F(CheckpointFiles, comfy_is_known_by_its_prefix_and_raw_by_its_config) {
   EXPECT_SAYS(error_of(Checkpoint::open(file, {})), ExitCode::usage, "--layout raw or --layout comfy");
   EXPECT_SAYS(error_of(Checkpoint::open(path("b/transformer"), {})), ExitCode::usage, "--layout");
   LooseFile prefixed;
-  for (auto& [name, tensor] : load_loose(file)) prefixed["model.diffusion_model." + name] = tensor;
+  for (auto& [name, tensor] : load_loose(file))
+    prefixed["model.diffusion_model." + name] = tensor;
   save_loose(file, prefixed);
   const auto comfy = Checkpoint::open(file, {});
   ASSERT_TRUE(comfy) << comfy.error().message;
@@ -119,8 +123,10 @@ TEST_F(CheckpointFiles, comfy_is_known_by_its_prefix_and_raw_by_its_config) {
 TEST_F(CheckpointFiles, a_layout_that_the_names_contradict_is_wrong_usage) {
   export_little(path("d"), Layout::diffusers);
   export_little(path("r"), Layout::raw);
-  EXPECT_SAYS(error_of(Checkpoint::open(path("d/transformer"), {Layout::raw, std::nullopt})), ExitCode::usage, "diffusers");
-  EXPECT_SAYS(error_of(Checkpoint::open(path("r/transformer"), {Layout::diffusers, std::nullopt})), ExitCode::usage, "diffusers");
+  EXPECT_SAYS(error_of(Checkpoint::open(path("d/transformer"), {Layout::raw, std::nullopt})), ExitCode::usage,
+              "diffusers");
+  EXPECT_SAYS(error_of(Checkpoint::open(path("r/transformer"), {Layout::diffusers, std::nullopt})), ExitCode::usage,
+              "diffusers");
 }
 
 TEST_F(CheckpointFiles, missing_surplus_and_misshapen_tensors) {
@@ -128,23 +134,44 @@ TEST_F(CheckpointFiles, missing_surplus_and_misshapen_tensors) {
               "blocks.1.norm2.weight is missing");
   EXPECT_SAYS(refused(Layout::diffusers, [](LooseFile& f) { f.erase("transformer_blocks.0.attn.to_k.weight"); }),
               ExitCode::bad_input, "transformer_blocks.0.attn.to_k.weight is missing");
-  EXPECT_SAYS(refused(Layout::raw, [](LooseFile& f) { f["blocks.0.attn.surprise"] = {"F32", {1}, "1234"}; }),
+  EXPECT_SAYS(refused(Layout::raw,
+                      [](LooseFile& f) {
+                        f["blocks.0.attn.surprise"] = {"F32", {1}, "1234"};
+                      }),
               ExitCode::bad_input, "blocks.0.attn.surprise is left over");
-  EXPECT_SAYS(refused(Layout::raw, [](LooseFile& f) { f["blocks.1.norm1.weight"] = {"BF16", {13}, std::string(26, '\0')}; }),
+  EXPECT_SAYS(refused(Layout::raw,
+                      [](LooseFile& f) {
+                        f["blocks.1.norm1.weight"] = {"BF16", {13}, std::string(26, '\0')};
+                      }),
               ExitCode::bad_input, "blocks.1.norm1.weight", "[13]", "[12]", "config.json");
-  EXPECT_SAYS(refused(Layout::raw, [](LooseFile& f) { f["blocks.1.norm1.weight"] = {"BF16", {12, 1}, std::string(24, '\0')}; }),
+  EXPECT_SAYS(refused(Layout::raw,
+                      [](LooseFile& f) {
+                        f["blocks.1.norm1.weight"] = {"BF16", {12, 1}, std::string(24, '\0')};
+                      }),
               ExitCode::bad_input, "[12,1]");
-  EXPECT_SAYS(refused(Layout::raw, [](LooseFile& f) { f["blocks.1.norm1.weight"] = {"I8", {12}, std::string(12, '\0')}; }),
+  EXPECT_SAYS(refused(Layout::raw,
+                      [](LooseFile& f) {
+                        f["blocks.1.norm1.weight"] = {"I8", {12}, std::string(12, '\0')};
+                      }),
               ExitCode::bad_input, "I8", "no weight dtype");
   EXPECT_SAYS(refused(Layout::diffusers,
-                      [](LooseFile& f) { f["transformer_blocks.0.attn.to_v.weight"] = {"F32", {24, 12}, std::string(1152, '\0')}; }),
+                      [](LooseFile& f) {
+                        f["transformer_blocks.0.attn.to_v.weight"] = {"F32", {24, 12}, std::string(1152, '\0')};
+                      }),
               ExitCode::bad_input, "to_v.weight is F32", "siblings");
-  EXPECT_SAYS(refused(Layout::raw, [](LooseFile& f) { f["blocks.99999999999999999999.norm1.weight"] = f["blocks.1.norm1.weight"]; }),
+  EXPECT_SAYS(refused(Layout::raw,
+                      [](LooseFile& f) { f["blocks.99999999999999999999.norm1.weight"] = f["blocks.1.norm1.weight"]; }),
               ExitCode::bad_input, "99999999999999999999", "left over");
-  EXPECT_SAYS(refused(Layout::raw, [](LooseFile& f) { f["blocks.0.attn.qkv_proj.weight_scale"] = {"F32", {1}, "1234"}; }),
+  EXPECT_SAYS(refused(Layout::raw,
+                      [](LooseFile& f) {
+                        f["blocks.0.attn.qkv_proj.weight_scale"] = {"F32", {1}, "1234"};
+                      }),
               ExitCode::bad_input, "quantised");
-  EXPECT_SAYS(refused(Layout::raw, [](LooseFile& f) { f = {{"lora.weight", {"F32", {1}, "1234"}}}; }), ExitCode::bad_input,
-              "no MiniMax-H3 transformer");
+  EXPECT_SAYS(refused(Layout::raw,
+                      [](LooseFile& f) {
+                        f = {{"lora.weight", {"F32", {1}, "1234"}}};
+                      }),
+              ExitCode::bad_input, "no MiniMax-H3 transformer");
   EXPECT_SAYS(refused(Layout::raw, [](LooseFile& f) { f["proj_in.weight"] = f["video_patch_proj.weight"]; }),
               ExitCode::bad_input, "two layouts");
 }
@@ -177,16 +204,25 @@ TEST_F(CheckpointFiles, projections_narrower_than_the_curve_table) {
 }
 
 TEST_F(CheckpointFiles, a_config_that_disagrees) {
-  EXPECT_SAYS(refused_config(Layout::raw, [](json& c) { c["hidden_size"] = 16; }), ExitCode::bad_input, "config.json", "[16,");
+  EXPECT_SAYS(refused_config(Layout::raw, [](json& c) { c["hidden_size"] = 16; }), ExitCode::bad_input, "config.json",
+              "[16,");
   EXPECT_SAYS(refused_config(Layout::raw, [](json& c) { c["token_refiner_num_layers"] = 2; }), ExitCode::bad_input,
               "token_refiner.blocks.1", "missing", "config.json");
   EXPECT_SAYS(refused_config(Layout::diffusers, [](json& c) { c["num_layers"] = 1; }), ExitCode::bad_input,
               "transformer_blocks.1", "left over");
-  EXPECT_SAYS(refused_config(Layout::diffusers, [](json& c) { c["num_attention_heads"] = 6; }), ExitCode::bad_input, "to_q");
-  EXPECT_SAYS(refused_config(Layout::diffusers, [](json& c) { c["num_layers"] = -1; }), ExitCode::bad_input, "num_layers");
-  EXPECT_SAYS(refused_config(Layout::diffusers, [](json& c) { c["num_layers"] = 1e300; }), ExitCode::bad_input, "num_layers");
-  EXPECT_SAYS(refused_config(Layout::diffusers, [](json& c) { c["patch_size"] = {1, 2}; }), ExitCode::bad_input, "patch_size");
-  EXPECT_SAYS(refused_config(Layout::diffusers, [](json& c) { c["rope_freq_dim"] = 4; }), ExitCode::bad_input, "24 rotary channels");
+  EXPECT_SAYS(refused_config(Layout::diffusers, [](json& c) { c["num_attention_heads"] = 6; }), ExitCode::bad_input,
+              "to_q");
+  EXPECT_SAYS(refused_config(Layout::diffusers, [](json& c) { c["num_layers"] = -1; }), ExitCode::bad_input,
+              "num_layers");
+  EXPECT_SAYS(refused_config(Layout::diffusers, [](json& c) { c["num_layers"] = 1e300; }), ExitCode::bad_input,
+              "num_layers");
+  EXPECT_SAYS(refused_config(Layout::diffusers,
+                             [](json& c) {
+                               c["patch_size"] = {1, 2};
+                             }),
+              ExitCode::bad_input, "patch_size");
+  EXPECT_SAYS(refused_config(Layout::diffusers, [](json& c) { c["rope_freq_dim"] = 4; }), ExitCode::bad_input,
+              "24 rotary channels");
   EXPECT_SAYS(refused_config(Layout::diffusers, [](json& c) { c = json::array(); }), ExitCode::bad_input, "object");
 }
 

@@ -21,7 +21,8 @@ TEST(TensorStream, batches_are_the_single_values) {
   const TensorStream stream(5, "x");
   std::vector<float> batch(1000);
   stream.normals(0xfffffe00, batch); // over the boundary of the low word
-  for (std::size_t i = 0; i < batch.size(); ++i) ASSERT_EQ(batch[i], stream.normal(0xfffffe00 + i));
+  for (std::size_t i = 0; i < batch.size(); ++i)
+    ASSERT_EQ(batch[i], stream.normal(0xfffffe00 + i));
 }
 
 TEST(TensorStream, seed_and_name_matter) {
@@ -47,13 +48,15 @@ TEST(Schedule, ends_and_shift) {
   EXPECT_EQ(one.timesteps, (std::vector<float>{0}));
   const Schedule four = make_schedule(4, 3);
   EXPECT_EQ(four.sigmas, (std::vector<float>{1, 0.9f, 0.75f, 0.5f, 0}));
-  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(four.timesteps[i], 1.0f - four.sigmas[i]);
+  for (std::size_t i = 0; i < 4; ++i)
+    EXPECT_EQ(four.timesteps[i], 1.0f - four.sigmas[i]);
 }
 
 TEST(Schedule, equal_neighbours_collapse) {
   const Schedule schedule = make_schedule(100, 1e9);
   EXPECT_LT(schedule.timesteps.size(), 100u);
-  for (std::size_t i = 0; i + 1 < schedule.sigmas.size(); ++i) EXPECT_GT(schedule.sigmas[i], schedule.sigmas[i + 1]);
+  for (std::size_t i = 0; i + 1 < schedule.sigmas.size(); ++i)
+    EXPECT_GT(schedule.sigmas[i], schedule.sigmas[i + 1]);
 }
 
 } // namespace

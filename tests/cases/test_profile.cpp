@@ -27,7 +27,8 @@ TEST(NamedProfiles, all_load_and_cover_the_same_ops) {
     const auto profile = load_profile(name);
     ASSERT_TRUE(profile) << profile.error().message;
     EXPECT_EQ(profile->name, name);
-    for (const auto& [op, implementation] : reference->ops) EXPECT_TRUE(profile->ops.contains(op)) << name << " lacks " << op;
+    for (const auto& [op, implementation] : reference->ops)
+      EXPECT_TRUE(profile->ops.contains(op)) << name << " lacks " << op;
   }
 }
 

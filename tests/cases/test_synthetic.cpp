@@ -7,7 +7,8 @@ namespace {
 
 std::vector<std::byte> values(const CaseSpec& spec, const SyntheticWeight& weight) {
   std::int64_t count = 1;
-  for (const std::int64_t size : weight.shape) count *= size;
+  for (const std::int64_t size : weight.shape)
+    count *= size;
   std::vector<std::byte> out(static_cast<std::size_t>(count) * probes::item_size(weight.dtype));
   fill_weight(spec, weight, 0, count, out.data());
   return out;
@@ -15,20 +16,23 @@ std::vector<std::byte> values(const CaseSpec& spec, const SyntheticWeight& weigh
 
 const SyntheticWeight& named(const std::vector<SyntheticWeight>& list, const std::string& name) {
   for (const SyntheticWeight& weight : list)
-    if (weight.name == name) return weight;
+    if (weight.name == name)
+      return weight;
   throw std::runtime_error(name);
 }
 
 std::string probe_name(std::string name) {
   for (const std::string part : {".weight", ".linear"})
-    if (const auto at = name.find(part); at != std::string::npos) name.erase(at, part.size());
+    if (const auto at = name.find(part); at != std::string::npos)
+      name.erase(at, part.size());
   return "weights." + name;
 }
 
 TEST(WeightList, is_the_graphs_list_in_both_forms) {
   for (const bool curve : {false, true}) {
     CaseSpec spec = little_case();
-    if (curve) spec.shape.curve_grid = 33;
+    if (curve)
+      spec.shape.curve_grid = 33;
     const probes::Graph graph(spec.shape);
     std::vector<std::string> expected, got;
     std::vector<std::int64_t> expected_sizes, got_sizes;
@@ -40,7 +44,8 @@ TEST(WeightList, is_the_graphs_list_in_both_forms) {
     for (const SyntheticWeight& weight : weight_list(spec)) {
       got.push_back(probe_name(weight.name));
       std::int64_t count = 1;
-      for (const std::int64_t size : weight.shape) count *= size;
+      for (const std::int64_t size : weight.shape)
+        count *= size;
       got_sizes.push_back(count);
     }
     EXPECT_EQ(got, expected);
@@ -68,7 +73,8 @@ TEST(FillWeight, parts_are_slices_of_the_whole) {
   spec.weights.outlier_channels = 2;
   spec.weights.outlier_scale = 8;
   for (const bool curve : {false, true}) {
-    if (curve) spec.shape.curve_grid = 33;
+    if (curve)
+      spec.shape.curve_grid = 33;
     for (const SyntheticWeight& weight : weight_list(spec)) {
       const auto whole = values(spec, weight);
       const std::size_t item = probes::item_size(weight.dtype);
@@ -91,15 +97,18 @@ TEST(FillWeight, outlier_channels_are_whole_rows) {
   spread.weights.outlier_scale = 8;
   const auto list = weight_list(plain);
   std::vector<std::size_t> first;
-  for (const std::string name : {"blocks.1.mlp.fc2.weight", "video_patch_proj.weight", "blocks.0.attn.out_proj.weight"}) {
+  for (const std::string name :
+       {"blocks.1.mlp.fc2.weight", "video_patch_proj.weight", "blocks.0.attn.out_proj.weight"}) {
     const SyntheticWeight& weight = named(list, name);
     const auto a = values(plain, weight), b = values(spread, weight);
     const std::size_t row = a.size() / static_cast<std::size_t>(weight.shape[0]);
     std::vector<std::size_t> changed;
     for (std::size_t r = 0; r < static_cast<std::size_t>(weight.shape[0]); ++r)
-      if (std::memcmp(a.data() + r * row, b.data() + r * row, row) != 0) changed.push_back(r);
+      if (std::memcmp(a.data() + r * row, b.data() + r * row, row) != 0)
+        changed.push_back(r);
     EXPECT_EQ(changed.size(), 2u);
-    if (first.empty()) first = changed;
+    if (first.empty())
+      first = changed;
     EXPECT_EQ(changed, first) << "the same channels everywhere";
   }
   const SyntheticWeight& qkv = named(list, "blocks.0.attn.qkv_proj.weight");
@@ -127,7 +136,8 @@ TEST(MakeInputs, conditioning_and_sinks_have_their_scale) {
   spec.weights.sink_scale = 4;
   const Inputs sunk = make_inputs(spec);
   EXPECT_EQ(sunk.text[0], 4 * plain.text[0]);
-  EXPECT_EQ(sunk.text[static_cast<std::size_t>(spec.shape.text_dim)], plain.text[static_cast<std::size_t>(spec.shape.text_dim)]);
+  EXPECT_EQ(sunk.text[static_cast<std::size_t>(spec.shape.text_dim)],
+            plain.text[static_cast<std::size_t>(spec.shape.text_dim)]);
   EXPECT_EQ(plain.video_rows, 6);
   EXPECT_EQ(plain.video_width, 8);
   EXPECT_EQ(static_cast<std::int64_t>(plain.video.size()), plain.video_rows * plain.video_width);

@@ -18,18 +18,18 @@ struct Inputs {
   probes::DType video_dtype{}, audio_dtype{}, text_dtype{};
   std::int64_t video_rows = 0, audio_rows = 0, text_rows = 0;
   std::int64_t video_width = 0, audio_width = 0, text_width = 0;
-  RowTimesteps timesteps;                // of step 0, as given (timesteps need not be ascending)
+  RowTimesteps timesteps; // of step 0, as given (timesteps need not be ascending)
   PackedSequence sequence;
 };
 
 struct Bundle {
-  std::string path, name;                // name: last component of the path
+  std::string path, name; // name: last component of the path
   Inputs inputs;
   Checkpoint checkpoint;
-  std::string case_name;                 // "" without case.json
-  std::string case_digest;               // SHA-256 of inputs.safetensors, hex
+  std::string case_name;   // "" without case.json
+  std::string case_digest; // SHA-256 of inputs.safetensors, hex
   std::uint64_t seed = 0;
-  bool has_case = false;                 // without case.json: one step at the given timesteps
+  bool has_case = false; // without case.json: one step at the given timesteps
   int steps = 1;
   float shift_video = 12.0f, shift_audio = 3.0f;
 };
@@ -54,10 +54,10 @@ void fill_weight(const CaseSpec&, const SyntheticWeight&, std::int64_t begin, st
 struct ExportOptions {
   std::string path;
   Layout layout = Layout::diffusers;
-  std::int64_t shard_bytes = 0;          // > 0: several files and an index
+  std::int64_t shard_bytes = 0;                // > 0: several files and an index
   std::int64_t curve_grid = 0, curve_rank = 0; // > 0: the curve form with that table
-  std::int64_t pad_columns = 0;          // > curve_rank: table and projections widened to this many columns
-  std::string pad = "zero";              // projections' new columns: "zero" or "random"; the table's are random
+  std::int64_t pad_columns = 0;                // > curve_rank: table and projections widened to this many columns
+  std::string pad = "zero";                    // projections' new columns: "zero" or "random"; the table's are random
   bool overwrite = false;
   std::function<void(std::int64_t done, std::int64_t total)> progress; // bytes
 };

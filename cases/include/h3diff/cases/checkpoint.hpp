@@ -18,11 +18,11 @@ std::string_view name(Layout);
 std::optional<Layout> parse_layout(std::string_view);
 
 struct WeightInfo {
-  std::string name;                 // internal
-  std::string module;               // "blocks.3.attn.qkv_proj"; with .weight stripped, .linear kept
+  std::string name;   // internal
+  std::string module; // "blocks.3.attn.qkv_proj"; with .weight stripped, .linear kept
   probes::DType dtype;
-  std::vector<std::int64_t> shape;  // internal
-  std::string probe;                // "weights.blocks.3.attn.qkv_proj"
+  std::vector<std::int64_t> shape; // internal
+  std::string probe;               // "weights.blocks.3.attn.qkv_proj"
 };
 
 class Checkpoint {

@@ -15,10 +15,10 @@ namespace h3diff::cases {
 
 struct TensorEntry {
   std::string name;
-  std::string dtype_name;               // as the file says: "BF16"
-  std::optional<probes::DType> dtype;   // nullopt for a legal dtype that probes do not know
+  std::string dtype_name;             // as the file says: "BF16"
+  std::optional<probes::DType> dtype; // nullopt for a legal dtype that probes do not know
   std::vector<std::int64_t> shape;
-  std::span<const std::byte> bytes;     // mapped; valid while the file lives
+  std::span<const std::byte> bytes; // mapped; valid while the file lives
   std::int64_t elements() const;
 };
 
@@ -50,7 +50,7 @@ public:
   static Result<SafetensorsWriter> create(const std::string& path, std::vector<Declared> tensors,
                                           const std::map<std::string, std::string>& metadata = {});
   SafetensorsWriter(SafetensorsWriter&&) noexcept;
-  ~SafetensorsWriter(); // removes the .partial file unless finished
+  ~SafetensorsWriter();                                               // removes the .partial file unless finished
   Result<void> write(std::span<const std::byte> next_tensor_or_part); // parts of a tensor may come one by one
   Result<void> finish();                                              // error if bytes are missing
 
