@@ -33,9 +33,11 @@ public:
   }
   std::int64_t below(std::int64_t n) { return static_cast<std::int64_t>(bits() % static_cast<std::uint64_t>(n)); }
   double uniform() { return static_cast<double>(bits() >> 11) * 0x1p-53; } // [0, 1)
-  double normal() { // sum of twelve uniforms
+  double normal() { // sum of twelve 16-bit uniforms
     double sum = -6;
-    for (int i = 0; i < 12; ++i) sum += uniform();
+    for (int i = 0; i < 3; ++i)
+      for (std::uint64_t word = bits(), part = 0; part < 4; ++part, word >>= 16)
+        sum += static_cast<double>(word & 0xFFFF) * 0x1p-16;
     return sum;
   }
 
