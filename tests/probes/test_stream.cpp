@@ -623,6 +623,42 @@ TEST(Stream, WrongContentIsRefused) {
   second("TENS", 0, "not all there");
 }
 
+// A stranger's stream: any payload, with a right CRC. Refused, or read and made a dump of; nothing else.
+TEST(Stream, ARightCrcOnRandomContentNeverCrashes) {
+  const Folder folder;
+  const Bytes& whole = stream_bytes();
+  const std::vector<std::size_t> offsets = record_offsets(whole);
+  std::uint64_t state = 99;
+  int read = 0, refused = 0;
+  for (int i = 0; i < 300; ++i) {
+    Bytes bytes = whole;
+    const std::size_t record = next(state) % (offsets.size() - 1), begin = offsets[record], end = offsets[record + 1] - 4;
+    if (end == begin + 8) continue;
+    for (int flips = 0; flips < 3; ++flips) {
+      const std::size_t fixed = std::min<std::size_t>(end - begin - 8, 300); // where the numbers are
+      const std::size_t byte = begin + 8 + next(state) % fixed;
+      bytes[byte] = static_cast<unsigned char>(next(state));
+    }
+    put_at(bytes, end, crc32(bytes, begin, end));
+    save(folder / "s", bytes);
+    const auto reader = StreamReader::open(folder / "s");
+    (reader ? read : refused) += 1;
+    if (!reader) {
+      ASSERT_EQ(reader.error().code, ExitCode::bad_input);
+      continue;
+    }
+    if (i % 10 != 0) continue;
+    const auto made = stream_to_dump(folder / "s", folder / "d", {true, {}});
+    if (made) {
+      ASSERT_TRUE(DumpReader::open(folder / "d"));
+    } else {
+      ASSERT_EQ(made.error().code, ExitCode::bad_input) << made.error().message;
+    }
+  }
+  EXPECT_GT(read, 50);
+  EXPECT_GT(refused, 50);
+}
+
 // Content that is right by the stream's rules, and that a dump does not take.
 TEST(Stream, FactsOfTheWrongTypeMakeNoDump) {
   const Folder folder;
