@@ -75,7 +75,7 @@ def index_row(step, probe, segment, tensor, level="full"):
 def write(path, change=None, rows=ROWS, facts=None, finished=1):
     """`change(step, probe, tensor)` may edit a tensor in place before it is written."""
     with h5py.File(path, "w") as file:
-        file.attrs["format"] = "h3diff-dump"
+        file.attrs["format"] = np.bytes_("h3diff-dump")
         file.attrs["version"] = np.int64(1)
         run = file.create_group("run")
         for name, value in SHAPE.items():
@@ -84,7 +84,7 @@ def write(path, change=None, rows=ROWS, facts=None, finished=1):
             "producer": "tests", "pipeline": "hand", "profile": "diffusers-f32", "compute_dtype": "float32",
             "device": "cpu", "adaln_form": "mlp", "case": "tiny", "case_digest": "0" * 64, **(facts or {}),
         }.items():  # fmt: skip
-            run.attrs[name] = value
+            run.attrs[name] = np.bytes_(value)
         run.attrs["finished"] = np.int64(finished)
         index = []
         for step, probe, segment, n, m in rows:
@@ -93,9 +93,9 @@ def write(path, change=None, rows=ROWS, facts=None, finished=1):
                 change(step, probe, tensor)
             index.append(index_row(step, probe, segment, tensor))
             data = file.create_dataset(f"tensors/{step}/{probe}/{segment}", data=tensor)
-            data.attrs["dtype"] = "float32"
+            data.attrs["dtype"] = np.bytes_("float32")
         file.create_dataset("index", data=np.array(index, INDEX), maxshape=(None,), chunks=(64,))
-        steps = sorted({row[0] for row in rows})
+        steps = sorted({row[0] for row in rows if row[0] >= 0})
         file.create_dataset(
             "steps", data=np.array([(step, 1, 1, 0, 0) for step in steps], STEPS), maxshape=(None,), chunks=(64,)
         )

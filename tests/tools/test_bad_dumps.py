@@ -25,7 +25,7 @@ def edit(dump, name, change):
 
 def replace_index(file, data, **options):
     del file["index"]
-    file.create_dataset("index", data=data, **options)
+    file.create_dataset("index", data=data, **{"maxshape": (None,), "chunks": (64,), **options})
 
 
 def test_truncated_at_many_places(dump):
@@ -57,7 +57,7 @@ def test_unknown_version_and_format(dump):
         file.attrs["version"] = np.int64(2)
 
     def fmt(file):
-        file.attrs["format"] = "something-else"
+        file.attrs["format"] = np.bytes_("something-else")
 
     refused_everywhere(edit(dump, "version.h5", version), dump, "version")
     refused_everywhere(edit(dump, "format.h5", fmt), dump)
@@ -124,13 +124,13 @@ def test_virtual_and_external_storage(dump, tmp_path):
         layout = h5py.VirtualLayout((8, 96), "<f4")
         layout[:] = h5py.VirtualSource(str(dump), name, (8, 96), "<f4")
         file.create_virtual_dataset(name, layout)
-        file[name].attrs["dtype"] = "float32"
+        file[name].attrs["dtype"] = np.bytes_("float32")
 
     def external(file):
         del file[name]
         (tmp_path / "outside.bin").write_bytes(bytes(8 * 96 * 4))
         data = file.create_dataset(name, (8, 96), "<f4", external=[(str(tmp_path / "outside.bin"), 0, 8 * 96 * 4)])
-        data.attrs["dtype"] = "float32"
+        data.attrs["dtype"] = np.bytes_("float32")
 
     refused_everywhere(edit(dump, "virtual.h5", virtual), dump)
     refused_everywhere(edit(dump, "storage.h5", external), dump)
@@ -138,10 +138,10 @@ def test_virtual_and_external_storage(dump, tmp_path):
 
 def test_filters(dump):
     def deflated(file):
-        replace_index(file, file["index"][:], chunks=(64,), compression="gzip", shuffle=True)
+        replace_index(file, file["index"][:], maxshape=(None,), chunks=(64,), compression="gzip", shuffle=True)
 
     def exotic(file):
-        replace_index(file, file["index"][:], chunks=(64,), fletcher32=True)
+        replace_index(file, file["index"][:], maxshape=(None,), chunks=(64,), fletcher32=True)
 
     accepted = edit(dump, "deflated.h5", deflated)
     from conftest import h3diff
@@ -155,7 +155,7 @@ def test_absurd_dimensions(dump):
         name = "tensors/0/pred.video/video"
         del file[name]
         data = file.create_dataset(name, (2**40, 96), "<f4", chunks=(1024, 96))
-        data.attrs["dtype"] = "float32"
+        data.attrs["dtype"] = np.bytes_("float32")
 
     def table(file):
         row = file["index"].dtype
@@ -171,6 +171,6 @@ def test_a_tensor_of_another_shape_than_its_row(dump):
         name = "tensors/0/pred.video/video"
         del file[name]
         data = file.create_dataset(name, data=np.zeros((8, 95), "<f4"))
-        data.attrs["dtype"] = "float32"
+        data.attrs["dtype"] = np.bytes_("float32")
 
     refused_everywhere(edit(dump, "shape.h5", change), dump)

@@ -14,7 +14,7 @@ using goldens::Outcome;
 using goldens::ProbeResult;
 using probes::printable;
 
-constexpr std::size_t before_it = 3, after_it = 6, listed_culprits = 8;
+constexpr std::size_t before_it = 3, after_it = 4, spoilt_rows = 4, listed_culprits = 8;
 
 std::string upper(std::string_view text) {
   std::string out(text);
@@ -60,7 +60,10 @@ std::string place(const ProbeResult& result) {
 std::string arithmetic(const ProbeResult& result) {
   if (result.tolerance.arithmetic.empty())
     return number(result.tolerance.allowed);
-  return fmt::format("{} = {}", number(result.tolerance.allowed), printable(result.tolerance.arithmetic, 400));
+  // "8 x 2^-8 x sqrt(1 + 3) = 0.0625 (...)" already ends in the number.
+  const std::string steps = printable(result.tolerance.arithmetic, 400);
+  return steps.find(" = ") != std::string::npos ? steps
+                                                : fmt::format("{} = {}", number(result.tolerance.allowed), steps);
 }
 
 // "relative L2 0.83, allowed 0.0061 = ..." with what else is known.
@@ -137,6 +140,7 @@ public:
                 judged ? number(result.std_ratio) : "1", std::string(goldens::name(result.evidence))},
                marked ? Table::Tone::bad : tone(result));
   }
+  void gap() { table_.add({"", "", "..."}, Table::Tone::faint); }
   std::string text(const Ink& ink) const { return table_.text(ink); }
 
 private:
@@ -154,6 +158,14 @@ std::string worst_text(const FirstDivergence& first, const Ink& ink) {
 
 std::string labelled(std::string_view label, std::string_view text) {
   return paragraph(text, fmt::format("  {:<9}", label), std::string(11, ' '));
+}
+
+// A command, broken so that it can still be pasted.
+std::string command(std::string_view label, std::string_view text) {
+  std::string broken = paragraph(text, fmt::format("  {:<9}", label), std::string(11, ' '), 0, line_width - 2);
+  for (std::size_t at = broken.find('\n'); at + 1 < broken.size(); at = broken.find('\n', at + 3))
+    broken.insert(at, " \\");
+  return broken;
 }
 
 // The headline: "DIVERGED  probe   place                      exit 1".
@@ -212,7 +224,7 @@ std::string diverged_text(const CompareResult& result, const std::vector<const P
   for (const goldens::Hypothesis& hypothesis : result.hypotheses) {
     out += labelled("cause", ink.bold(printable(hypothesis.kind)) + ": " + printable(hypothesis.evidence, 600));
     if (!hypothesis.confirm.empty())
-      out += labelled("confirm", printable(hypothesis.confirm, 600));
+      out += command("confirm", printable(hypothesis.confirm, 600));
   }
   const Tally t = tally(rows);
   const std::int64_t others = static_cast<std::int64_t>(std::count_if(
@@ -236,6 +248,13 @@ std::string around_text(const CompareResult& result, const std::vector<const Pro
   ProbeTable table;
   for (auto row = begin; row != end; ++row)
     table.add(row == found ? it : **row, row == found);
+  if (const auto& spoilt = result.first_divergence->spoils_first) {
+    auto row = std::find_if(end, rows.end(), [&](const ProbeResult* r) { return same_probe(*r, *spoilt); });
+    if (row != rows.end())
+      table.gap();
+    for (std::size_t i = 0; i < spoilt_rows && row != rows.end(); ++i, ++row)
+      table.add(**row, false);
+  }
   return heading(ink, "around it") + table.text(ink);
 }
 
@@ -326,7 +345,7 @@ std::string next_text(const CompareResult& result, const Ink& ink) {
     out += labelled("capture", names);
   }
   if (!first.repro.empty())
-    out += labelled("run", printable(first.repro, 600));
+    out += command("run", printable(first.repro, 600));
   return out.empty() ? out : heading(ink, "next") + out;
 }
 

@@ -19,8 +19,8 @@ CLI::App* add_run_options(CLI::App& app, RunArguments& to) {
   verb->add_option("--steps", to.steps, "Evaluations of the network (default: as the case says)")
       ->check(CLI::Range(1, 1000))->type_name("N");
   verb->add_option("--seed", to.seed, "Seed of a case given by name")->type_name("N");
-  verb->add_option("--capture", to.capture, "What to keep: LEVEL or PATTERN=LEVEL,...,budget=BYTES with LEVEL off, "
-                                            "digest, stats, rows or full (default: as the case says)")
+  verb->add_option("--capture", to.capture, "LEVEL,PATTERN=LEVEL,...,budget=BYTES; LEVEL is off, digest, stats,\n"
+                                            "rows or full (default: as the case says)")
       ->type_name("SPEC");
   verb->add_option("--zero-columns", to.zero_columns,
                    "Set columns A to B-1 of the weights that match PATTERN to 0 after loading")
