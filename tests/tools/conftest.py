@@ -38,6 +38,12 @@ def refused(*words, code, says, **options):
     return result
 
 
+def check_width(text):
+    """At most 100 columns, unless one word (a path, a capture specification) is longer than that leaves room for."""
+    for line in text.splitlines():
+        assert len(line) <= 100 or max(map(len, line.split())) > 60, line
+
+
 @pytest.fixture(scope="session")
 def bundle(tmp_path_factory):
     path = tmp_path_factory.mktemp("bundle") / "tiny"

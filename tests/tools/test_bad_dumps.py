@@ -83,7 +83,7 @@ def test_missing_column(dump, column):
 @pytest.mark.parametrize(
     "column, value",
     [("probe", b"blocks.99.attn.q"), ("segment", b"smell"), ("dtype", b"float7"), ("digest", b"xyz"), ("level", b"most"),
-     ("rows", -1), ("rows", 2**62), ("sketch_row", 5), ("step", -7)],
+     ("rows", -1), ("rows", 2**62), ("sketch_k", 7), ("step", -7)],
 )  # fmt: skip
 def test_nonsense_in_the_index(dump, column, value):
     def change(file):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import dumps
-from conftest import BIN, h3diff, needs_torch, refused
+from conftest import BIN, check_width, h3diff, needs_torch, refused
 
 
 def compare(reference, candidate, tmp_path, code, *options):
@@ -15,7 +15,7 @@ def compare(reference, candidate, tmp_path, code, *options):
     result = h3diff("compare", reference, candidate, "--json", record, *options, code=code)
     parsed = json.loads(record.read_text())
     assert parsed["exit_code"] == code
-    assert max(map(len, result.stdout.splitlines())) <= 100
+    check_width(result.stdout)
     return result.stdout, parsed
 
 

@@ -1,6 +1,6 @@
 import json
 
-from conftest import h3diff, needs_torch, refused
+from conftest import check_width, h3diff, needs_torch, refused
 
 
 def test_a_dump_by_content_not_by_name(dump, tmp_path):
@@ -8,8 +8,7 @@ def test_a_dump_by_content_not_by_name(dump, tmp_path):
     dump.rename(odd_name)
     text = h3diff("inspect", odd_name).stdout
     assert "index rows" in text and "blocks.*.attn.q" in text
-    for line in text.splitlines():
-        assert len(line) <= 100, line
+    check_width(text)
 
 
 def test_statistics_of_some_probes(dump):
