@@ -4,3 +4,4 @@ h3diff_test(test_measure
   LIBRARIES h3diff::probes)
 target_include_directories(test_measure PRIVATE ${PROJECT_SOURCE_DIR}/probes/src)
 h3diff_test(test_sketch_bound SOURCES test_sketch_bound.cpp LIBRARIES h3diff::probes)
+target_include_directories(test_sketch_bound PRIVATE ${PROJECT_SOURCE_DIR}/probes/src)
