@@ -16,6 +16,8 @@ bool needed(Needed when, const ops::Context& context) {
 // Calls visit(op name, member, implementations, when) for every op there is.
 template <class Self, class Visit> void each_op(Self& d, Visit&& visit) {
   visit("linear", d.linear, ops::linear_implementations(), Needed::always);
+  visit("attn_qkv", d.attn_qkv, ops::attn_qkv_implementations(), Needed::always);
+  visit("fc1", d.fc1, ops::fc1_implementations(), Needed::always);
   visit("rms_norm", d.rms_norm, ops::rms_norm_implementations(), Needed::always);
   visit("rope", d.rope, ops::rope_implementations(), Needed::always);
   visit("attention", d.attention, ops::attention_implementations(), Needed::always);

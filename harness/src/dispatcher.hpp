@@ -8,6 +8,8 @@ namespace h3diff::harness {
 
 struct Dispatcher {
   ops::Op<ops::Linear> linear;
+  ops::Op<ops::AttnQkv> attn_qkv;
+  ops::Op<ops::Fc1> fc1;
   ops::Op<ops::RmsNorm> rms_norm;
   ops::Op<ops::Rope> rope;
   ops::Op<ops::Attention> attention;

@@ -130,19 +130,26 @@ private:
     return out;
   }
 
+  std::vector<Tensor> project_qkv(const Tensor& x, const AttentionWeights& w) {
+    if (ops_.attn_qkv.use().flat)
+      return linear(x, w.qkv[0]).chunk(3, -1);
+    std::vector<Tensor> qkv;
+    for (const Tensor& weight : w.qkv)
+      qkv.push_back(linear(x, weight));
+    return qkv;
+  }
+
   // Without `rope` the heads are not rotated.
   Tensor attention(const Tensor& x, const AttentionWeights& w, const ops::RopeTable* rope, const Probe& probe) {
     const auto heads = [&](const Tensor& flat) {
-      return flat.view({flat.size(0), flat.size(1), shape_.num_attention_heads, shape_.attention_head_dim});
+      return flat.unflatten(-1, {shape_.num_attention_heads, shape_.attention_head_dim});
     };
-    const Tensor q_flat = linear(x, w.q);
-    const Tensor k_flat = linear(x, w.k);
-    const Tensor v_flat = linear(x, w.v);
-    probe("attn.q", q_flat);
-    probe("attn.k", k_flat);
-    probe("attn.v", v_flat);
-    Tensor q = ops_.rms_norm(heads(q_flat), w.q_norm, shape_.qk_norm_eps);
-    Tensor k = ops_.rms_norm(heads(k_flat), w.k_norm, shape_.qk_norm_eps);
+    const std::vector<Tensor> qkv = project_qkv(x, w);
+    probe("attn.q", qkv[0]);
+    probe("attn.k", qkv[1]);
+    probe("attn.v", qkv[2]);
+    Tensor q = ops_.rms_norm(heads(qkv[0]), w.q_norm, shape_.qk_norm_eps);
+    Tensor k = ops_.rms_norm(heads(qkv[1]), w.k_norm, shape_.qk_norm_eps);
     probe("attn.q_norm", q);
     probe("attn.k_norm", k);
     if (rope != nullptr) {
@@ -151,7 +158,7 @@ private:
       probe("attn.q_rope", q);
       probe("attn.k_rope", k);
     }
-    const Tensor mixed = ops_.attention(q, k, heads(v_flat));
+    const Tensor mixed = ops_.attention(q, k, heads(qkv[2]));
     probe("attn.sdpa", mixed);
     const Tensor out = linear(mixed.flatten(2, 3), w.out_proj);
     probe("attn.out_proj", out);
@@ -159,9 +166,11 @@ private:
   }
 
   Tensor mlp(const Tensor& x, const MlpWeights& w, const Probe& probe) {
-    const Tensor value_gate = linear(x, w.fc1);
-    probe("mlp.fc1", value_gate, Halves::swapped);
-    const Tensor act = ops_.swiglu(value_gate);
+    const bool gate_first = ops_.fc1.use().gate_first;
+    const Tensor both = linear(x, w.fc1);
+    probe("mlp.fc1", both, gate_first ? Halves::as_is : Halves::swapped);
+    const std::vector<Tensor> halves = both.chunk(2, -1);
+    const Tensor act = gate_first ? ops_.swiglu(halves[1], halves[0]) : ops_.swiglu(halves[0], halves[1]);
     probe("mlp.act", act);
     const Tensor out = linear(act, w.fc2);
     probe("mlp.fc2", out);

@@ -101,6 +101,8 @@ Result<void> Recorder::record(const std::string& probe, const probes::TensorView
   return {};
 }
 
+Result<void> Recorder::end_weights() { return writer_->end_step({-1}); }
+
 Result<void> Recorder::end_step(const probes::StepRow& row) { return writer_->end_step(row); }
 
 Result<void> Recorder::finish(std::span<const probes::DispatchRow> dispatch) {

@@ -30,6 +30,7 @@ public:
   // `stored`: dtype in which the run held the value. `reference`, of the same shape: the cosine with it is recorded.
   Result<void> record(const std::string& probe, const probes::TensorView& value, probes::DType stored,
                       const probes::TensorView* reference = nullptr);
+  Result<void> end_weights();
   Result<void> end_step(const probes::StepRow&);
   Result<void> finish(std::span<const probes::DispatchRow>);
 

@@ -146,6 +146,8 @@ private:
     load.island_dtype = settings_.profile.island_dtype;
     load.device = settings_.device.torch;
     load.zero_columns = settings_.zero_columns;
+    load.flat_qkv = ops_.attn_qkv.chosen().flat;
+    load.gate_first = ops_.fc1.chosen().gate_first;
     load.rope_inv_freq =
         ops_.rope.use().inverse_frequencies(problem_.shape().rope_freq_dim, problem_.shape().rope_theta);
     const WeightSource source = problem_.bundle() != nullptr ? WeightSource::from(problem_.bundle()->checkpoint)
@@ -153,6 +155,9 @@ private:
     auto weights = load_weights(source, problem_.shape(), load, sink());
     if (!weights)
       return weights.error();
+    if (recorder_)
+      if (auto written = recorder_->end_weights(); !written)
+        return written.error();
     return Model(problem_.shape(), *std::move(weights));
   }
 

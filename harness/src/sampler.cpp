@@ -57,7 +57,7 @@ void Sampler::advance(const Prediction& prediction, const StepPlan& step, Dispat
   const auto stepped = [&](const at::Tensor& latents, const at::Tensor& velocity, std::int64_t conditioning, float t,
                            float sigma, float sigma_next) {
     const std::int64_t generated = latents.size(1) - conditioning;
-    if (generated == 0 || sigma == 0.0f) // a blend from sigma 0 is no step
+    if (generated == 0 || !(sigma > 0.0f)) // from sigma 0 there is no step
       return latents;
     const at::Tensor next = ops.euler(velocity[0].narrow(0, conditioning, generated),
                                       latents[0].narrow(0, conditioning, generated), t, sigma, sigma_next);

@@ -96,13 +96,13 @@ private:
   at::Tensor own(const at::Tensor& rows) const { return rows.to(options_.device, rows.scalar_type(), false, true); }
 
   void place(const std::string& key, const at::Tensor& tensor) {
-    if (key.ends_with(".qkv_proj")) {
+    if (key.ends_with(".qkv_proj") && !options_.flat_qkv) {
       const std::int64_t rows = tensor.size(0) / 3;
       const std::string attention = key.substr(0, key.size() - std::string_view("qkv_proj").size());
       tensors_[attention + "q"] = own(tensor.narrow(0, 0, rows));
       tensors_[attention + "k"] = own(tensor.narrow(0, rows, rows));
       tensors_[attention + "v"] = own(tensor.narrow(0, 2 * rows, rows));
-    } else if (key.ends_with(".fc1")) {
+    } else if (key.ends_with(".fc1") && !options_.gate_first) {
       const std::int64_t rows = tensor.size(0) / 2;
       const at::Tensor value_gate = at::cat({tensor.narrow(0, rows, rows), tensor.narrow(0, 0, rows)});
       tensors_[key] = value_gate.to(options_.device);
@@ -117,9 +117,13 @@ private:
   }
   TrunkWeights take_trunk(const std::string& block) {
     const std::string attention = block + "attn.";
+    std::vector<at::Tensor> qkv;
+    if (options_.flat_qkv)
+      qkv = {take(attention + "qkv_proj")};
+    else
+      qkv = {take(attention + "q"), take(attention + "k"), take(attention + "v")};
     return {take(block + "norm1"),
-            {take(attention + "q"), take(attention + "k"), take(attention + "v"), take(attention + "q_norm"),
-             take(attention + "k_norm"), take(attention + "out_proj")},
+            {std::move(qkv), take(attention + "q_norm"), take(attention + "k_norm"), take(attention + "out_proj")},
             take(block + "norm2"),
             {take(block + "mlp.fc1"), take(block + "mlp.fc2")}};
   }

@@ -13,10 +13,11 @@ struct LinearWeights {
   at::Tensor weight, bias; // bias undefined where there is none
 };
 struct AttentionWeights {
-  at::Tensor q, k, v, q_norm, k_norm, out_proj; // q, k, v: a GEMM each, as diffusers has it
+  std::vector<at::Tensor> qkv; // q, k and v, or one of [q; k; v]
+  at::Tensor q_norm, k_norm, out_proj;
 };
 struct MlpWeights {
-  at::Tensor fc1, fc2; // fc1's rows are [value; gate], as diffusers has it
+  at::Tensor fc1, fc2; // fc1's rows as LoadOptions say
 };
 struct TrunkWeights {
   at::Tensor norm1;
@@ -45,7 +46,9 @@ struct Weights {
 struct LoadOptions {
   probes::DType compute_dtype = probes::DType::float32;
   probes::DType island_dtype = probes::DType::float32;
-  at::Tensor rope_inv_freq; // computed by the rope op
+  bool flat_qkv = false;        // op attn_qkv
+  bool gate_first = false;      // op fc1
+  at::Tensor rope_inv_freq;     // computed by the rope op
   at::Device device = at::kCPU;
   ZeroColumns zero_columns;
 };

@@ -22,7 +22,7 @@ std::vector<Tensor> adaln_project(const Tensor& input, const Tensor& weight, con
 
 std::span<const Implementation<Adaln>> adaln_implementations() {
   static const std::vector<Implementation<Adaln>> all = {
-      {"silu_then_cast", {floating_dtypes()}, {silu_then_cast, adaln_project}}};
+      {"torch", {floating_dtypes()}, {silu_then_cast, adaln_project}}};
   return all;
 }
 

@@ -26,7 +26,7 @@ std::span<const Implementation<AdalnCurve>> adaln_curve_implementations() {
   static const Constraint grid = {"table of at least 2 rows",
                                   [](const Context& context) { return context.shape.curve_grid >= 2; }};
   static const std::vector<Implementation<AdalnCurve>> all = {
-      {"lerp_f32", {floating_dtypes(), grid}, {lerp_f32, {cast_only, adaln_project}}}};
+      {"torch", {floating_dtypes(), grid}, {lerp_f32, {cast_only, adaln_project}}}};
   return all;
 }
 

@@ -25,7 +25,7 @@ Tensor x0_blend(const Tensor& velocity, const Tensor& sample, float timestep, fl
 } // namespace
 
 std::span<const Implementation<Euler>> euler_implementations() {
-  static const std::vector<Implementation<Euler>> all = {{"x0_blend", {}, x0_blend}};
+  static const std::vector<Implementation<Euler>> all = {{"torch", {}, x0_blend}};
   return all;
 }
 

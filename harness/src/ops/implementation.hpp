@@ -51,6 +51,7 @@ public:
   template <class... Arguments> auto operator()(Arguments&&... arguments) {
     return use()(static_cast<Arguments&&>(arguments)...);
   }
+  const Function& chosen() const { return function_; } // without counting
   const probes::DispatchRow& row() const { return row_; }
 
 private:

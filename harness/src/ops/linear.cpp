@@ -14,7 +14,7 @@ Tensor aten(const Tensor& x, const Tensor& weight, const Tensor& bias) {
 } // namespace
 
 std::span<const Implementation<Linear>> linear_implementations() {
-  static const std::vector<Implementation<Linear>> all = {{"aten", {floating_dtypes()}, aten}};
+  static const std::vector<Implementation<Linear>> all = {{"torch", {floating_dtypes()}, aten}};
   return all;
 }
 

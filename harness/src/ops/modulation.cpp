@@ -14,7 +14,7 @@ Tensor separate(const Tensor& x, const Tensor& shift, const Tensor& scale, const
 } // namespace
 
 std::span<const Implementation<Modulation>> modulation_implementations() {
-  static const std::vector<Implementation<Modulation>> all = {{"separate", {floating_dtypes()}, separate}};
+  static const std::vector<Implementation<Modulation>> all = {{"torch", {floating_dtypes()}, separate}};
   return all;
 }
 

@@ -13,6 +13,18 @@ using at::Tensor;
 using Linear = Tensor (*)(const Tensor& x, const Tensor& weight, const Tensor& bias);
 std::span<const Implementation<Linear>> linear_implementations();
 
+// Whether query, key and value are three products, as diffusers has it, or one flat product [q; k; v].
+struct AttnQkv {
+  bool flat;
+};
+std::span<const Implementation<AttnQkv>> attn_qkv_implementations();
+
+// Order of fc1's rows, and so of its result's halves: [gate; value], or diffusers' [value; gate].
+struct Fc1 {
+  bool gate_first;
+};
+std::span<const Implementation<Fc1>> fc1_implementations();
+
 // Over the last dimension.
 using RmsNorm = Tensor (*)(const Tensor& x, const Tensor& weight, double eps);
 std::span<const Implementation<RmsNorm>> rms_norm_implementations();
@@ -46,8 +58,8 @@ struct AdalnCurve {
 };
 std::span<const Implementation<AdalnCurve>> adaln_curve_implementations();
 
-// fc1's output in diffusers' column order, [value; gate].
-using Swiglu = Tensor (*)(const Tensor& value_gate);
+// silu(gate) * value.
+using Swiglu = Tensor (*)(const Tensor& value, const Tensor& gate);
 std::span<const Implementation<Swiglu>> swiglu_implementations();
 
 // `row` holds each packed row's row of the modulation table.

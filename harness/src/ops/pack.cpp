@@ -18,7 +18,7 @@ Tensor index_copy(const Tensor& text, const Tensor& video, const Tensor& audio, 
 } // namespace
 
 std::span<const Implementation<Pack>> pack_implementations() {
-  static const std::vector<Implementation<Pack>> all = {{"index_copy", {floating_dtypes()}, index_copy}};
+  static const std::vector<Implementation<Pack>> all = {{"torch", {floating_dtypes()}, index_copy}};
   return all;
 }
 

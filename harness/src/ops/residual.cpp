@@ -16,7 +16,7 @@ Tensor gated(const Tensor& x, const Tensor& update, const Tensor& gate, const Te
 } // namespace
 
 std::span<const Implementation<Residual>> residual_implementations() {
-  static const std::vector<Implementation<Residual>> all = {{"separate", {floating_dtypes()}, {plain, gated}}};
+  static const std::vector<Implementation<Residual>> all = {{"torch", {floating_dtypes()}, {plain, gated}}};
   return all;
 }
 

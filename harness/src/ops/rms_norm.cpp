@@ -12,7 +12,7 @@ Tensor aten(const Tensor& x, const Tensor& weight, double eps) {
 } // namespace
 
 std::span<const Implementation<RmsNorm>> rms_norm_implementations() {
-  static const std::vector<Implementation<RmsNorm>> all = {{"aten", {floating_dtypes()}, aten}};
+  static const std::vector<Implementation<RmsNorm>> all = {{"torch", {floating_dtypes()}, aten}};
   return all;
 }
 

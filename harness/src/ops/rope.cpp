@@ -39,7 +39,7 @@ std::span<const Implementation<Rope>> rope_implementations() {
                                     return context.shape.rotary_dim() <= context.shape.attention_head_dim;
                                   }};
   static const std::vector<Implementation<Rope>> all = {
-      {"split_half", {floating_dtypes(), fits}, {inverse_frequencies, table, split_half}}};
+      {"torch", {floating_dtypes(), fits}, {inverse_frequencies, table, split_half}}};
   return all;
 }
 

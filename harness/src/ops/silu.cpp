@@ -10,7 +10,7 @@ Tensor aten(const Tensor& x) { return at::silu(x); }
 } // namespace
 
 std::span<const Implementation<Silu>> silu_implementations() {
-  static const std::vector<Implementation<Silu>> all = {{"aten", {floating_dtypes()}, aten}};
+  static const std::vector<Implementation<Silu>> all = {{"torch", {floating_dtypes()}, aten}};
   return all;
 }
 

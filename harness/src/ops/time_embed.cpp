@@ -23,7 +23,7 @@ Tensor sinusoid(const Tensor& timestep, std::int64_t width) {
 } // namespace
 
 std::span<const Implementation<TimeEmbed>> time_embed_implementations() {
-  static const std::vector<Implementation<TimeEmbed>> all = {{"sinusoid_f32", {}, sinusoid}};
+  static const std::vector<Implementation<TimeEmbed>> all = {{"torch", {}, sinusoid}};
   return all;
 }
 
