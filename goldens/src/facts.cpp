@@ -18,7 +18,11 @@ constexpr const char* told[] = {
 constexpr const char* binding[] = {"torch", "cuda", "isa"};
 
 std::string difference(const DumpReader& reference, const DumpReader& candidate, const char* fact) {
-  const std::string left = reference.fact(fact), right = candidate.fact(fact);
+  std::string left = reference.fact(fact), right = candidate.fact(fact);
+  if (std::string_view(fact) == "torch") { // "2.11.0+cu130": the part after + is the fact `cuda`
+    left = left.substr(0, left.find('+'));
+    right = right.substr(0, right.find('+'));
+  }
   if (left.empty() || right.empty() || left == right) return "";
   return fmt::format("{} {} against {}", fact, printable(left, 64), printable(right, 64));
 }
@@ -44,11 +48,14 @@ std::vector<std::string> fact_notes(const DumpReader& reference, const DumpReade
   std::vector<std::string> notes;
   run_notes(reference, "reference", notes);
   run_notes(candidate, "candidate", notes);
-  for (const char* fact : told)
+  const bool other_pipeline = !difference(reference, candidate, "pipeline").empty();
+  for (const char* fact : told) {
+    if (other_pipeline && std::string_view(fact) == "pipeline_version") continue; // versions of two programs
     if (auto text = difference(reference, candidate, fact); !text.empty()) {
       if (std::string_view(fact) == "case_digest") text += " (the inputs themselves decide)";
       notes.push_back(std::move(text));
     }
+  }
   for (const auto& [dump, which] : {std::pair{&reference, "reference"}, std::pair{&candidate, "candidate"}})
     if (!claimed_dtype(*dump))
       notes.push_back(fmt::format("the {} does not say its compute dtype: no probe is judged by its dtype", which));

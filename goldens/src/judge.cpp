@@ -361,7 +361,8 @@ Result<ProbeResult> judge(const JudgeContext& context, const ProbePair& pair, co
     result.cosine = distance->cosine;
     const auto& claims = context.tolerance;
     const bool claims_equal = claims.reference_claim && claims.reference_claim == claims.candidate_claim;
-    if (claims_equal && a.dtype != b.dtype) {
+    const bool weight = pair.info && pair.info->weight; // held in some dtype, computed in none: its values decide
+    if (claims_equal && a.dtype != b.dtype && !weight) {
       result.outcome = Outcome::dtype;
       result.reason = fmt::format("{} where the reference has {}, though both runs claim {}", probes::name(b.dtype),
                                   probes::name(a.dtype), probes::name(*claims.reference_claim));
@@ -375,6 +376,8 @@ Result<ProbeResult> judge(const JudgeContext& context, const ProbePair& pair, co
       result.evidence = Evidence::digest;
       judge_digests(context, a, b, result);
     } else {
+      if (weight && a.dtype != b.dtype)
+        result.reason = fmt::format("held in {} where the reference holds {}", probes::name(b.dtype), probes::name(a.dtype));
       judge_distance(a, *distance, result);
       judge_columns_into(context, pair, a, b, result);
       if (result.outcome == Outcome::diverged && distance->evidence != Evidence::tensors) locate_by_bands(a, b, result);

@@ -83,6 +83,14 @@ std::string figures(const ProbeResult& result) {
   return text;
 }
 
+// The figures, or, where a shape or dtype leaves none, what was found.
+std::string finding(const ProbeResult& result) {
+  const std::string text = figures(result);
+  if (!text.empty())
+    return text;
+  return fmt::format("{}: {}", goldens::name(result.outcome), printable(result.reason, 200));
+}
+
 bool same_probe(const ProbeResult& a, const ProbeResult& b) { return a.step == b.step && a.probe == b.probe; }
 
 int severity(const ProbeResult& result) {
@@ -130,14 +138,14 @@ public:
   ProbeTable()
       : table_({{"", false, false}, {"step", true, false}, {"probe", false, false}, {"segment", false, true},
                 {"outcome", false, false}, {"rel. L2", true, false}, {"allowed", true, false}, {"std ratio", true, true},
-                {"from", false, true}}) {}
+                {"where", false, true}, {"from", false, true}}) {}
   void add(const ProbeResult& result, bool marked) {
     const bool judged = result.outcome != Outcome::bitwise;
     table_.add({marked ? ">" : "", step_text(result.step), printable(result.probe),
                 result.segment == probes::Segment::all ? "" : std::string(probes::name(result.segment)),
                 outcome_text(result), judged ? number(result.rel_l2) : "0",
                 judged && result.tolerance.allowed > 0 ? number(result.tolerance.allowed) : "",
-                judged ? number(result.std_ratio) : "1", std::string(goldens::name(result.evidence))},
+                judged ? number(result.std_ratio) : "1", place(result), std::string(goldens::name(result.evidence))},
                marked ? Table::Tone::bad : tone(result));
   }
   void gap() { table_.add({"", "", "..."}, Table::Tone::faint); }
@@ -219,7 +227,7 @@ std::string diverged_text(const CompareResult& result, const std::vector<const P
   }
   if (first.spoils_first) {
     const ProbeResult& spoilt = *first.spoils_first;
-    out += labelled("spoils", fmt::format("{} first, {}: {}", printable(spoilt.probe), where(spoilt), figures(spoilt)));
+    out += labelled("spoils", fmt::format("{} first, {}: {}", printable(spoilt.probe), where(spoilt), finding(spoilt)));
   }
   for (const goldens::Hypothesis& hypothesis : result.hypotheses) {
     out += labelled("cause", ink.bold(printable(hypothesis.kind)) + ": " + printable(hypothesis.evidence, 600));

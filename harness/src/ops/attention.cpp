@@ -14,7 +14,7 @@ Tensor sdpa(const Tensor& q, const Tensor& k, const Tensor& v) {
 } // namespace
 
 std::span<const Implementation<Attention>> attention_implementations() {
-  static const std::vector<Implementation<Attention>> all = {{"torch", {floating_dtypes()}, sdpa}};
+  static const std::vector<Implementation<Attention>> all = {{"sdpa", {floating_dtypes()}, sdpa}};
   return all;
 }
 
