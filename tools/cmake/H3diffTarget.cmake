@@ -17,6 +17,10 @@ endfunction()
 function(h3diff_settings target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
                                            -ffp-contract=off)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    # GCC bug 105651: "literal" + std::string warns of overlapping copies that cannot happen.
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
+  endif()
   if(H3DIFF_WERROR)
     target_compile_options(${target} PRIVATE -Werror)
   endif()
