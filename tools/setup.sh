@@ -61,6 +61,9 @@ install_packages() {
   rm -f "$log"
 }
 
+# Files that tools/format formats and tools/check holds to it.
+sources() { git ls-files -- probes cases harness goldens tools tests | grep -E '\.(cpp|hpp|inc|h)$'; }
+
 has_venv() { "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null; }
 
 # Sets $base_python to the first Python 3.11 to 3.13 that can make a virtual environment.

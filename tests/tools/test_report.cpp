@@ -70,9 +70,15 @@ TEST(Report, VerdictThenEvidenceThenTableThenCulpritsThenNext) {
   const std::string text = comparison_text(diverged(), Ink(false), false);
   EXPECT_EQ(text.rfind("DIVERGED  token_refiner.blocks.0.attn.qkv_projection_10  step 0, video", 0), 0u) << text;
   EXPECT_TRUE(lines(text)[0].ends_with("exit 1"));
-  const std::vector<std::string> order{"columns 8-15", "absmax 10.44", "relative L2 0.83, allowed 0.0061 = 1.5 x",
-                                       "blocks.0.adaln.shift_msa first", "adaln_padding", "around it",
-                                       "other culprits (outside", "notes", "next"};
+  const std::vector<std::string> order{"columns 8-15",
+                                       "absmax 10.44",
+                                       "relative L2 0.83, allowed 0.0061 = 1.5 x",
+                                       "blocks.0.adaln.shift_msa first",
+                                       "adaln_padding",
+                                       "around it",
+                                       "other culprits (outside",
+                                       "notes",
+                                       "next"};
   for (std::size_t i = 0; i + 1 < order.size(); ++i)
     EXPECT_LT(at(text, order[i]), at(text, order[i + 1])) << order[i] << " / " << order[i + 1] << "\n" << text;
 }
@@ -86,8 +92,9 @@ TEST(Report, CountsWhatIsSpoiledAndWhatIsNot) {
 
 TEST(Report, LinesFitTheTerminal) {
   CompareResult result = diverged();
-  result.first_divergence->result.reason = "a reason of many words, which goes on and on and on until it has to be broken "
-                                           "into several lines so that nothing is cut off at the right of the screen";
+  result.first_divergence->result.reason =
+      "a reason of many words, which goes on and on and on until it has to be broken "
+      "into several lines so that nothing is cut off at the right of the screen";
   for (const bool all : {false, true})
     for (const std::string& line : lines(comparison_text(result, Ink(false), all)))
       EXPECT_LE(line.size(), line_width) << line;

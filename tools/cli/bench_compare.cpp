@@ -141,16 +141,20 @@ int bench_compare(const Arguments& arguments) {
   const std::string reference = folder.path() + "/reference.h5", candidate = folder.path() + "/candidate.h5";
   const std::int64_t tensors = std::max<std::int64_t>(1, (arguments.size + tensor_bytes / 2) / tensor_bytes);
   std::vector<Contestant> contestants{
-      {"h3diff compare", {self_path(), "compare", reference, candidate, "--threads", std::to_string(arguments.threads)},
-       {0}, {}, 0, {}},
+      {"h3diff compare",
+       {self_path(), "compare", reference, candidate, "--threads", std::to_string(arguments.threads)},
+       {0},
+       {},
+       0,
+       {}},
       {"h5diff", {"h5diff", reference, candidate}, {0, 1}, {}, 0, {}},
       {"numpy + h5py", {arguments.python, "-c", numpy_comparison, reference, candidate}, {0}, {}, 0, {}}};
   {
     Progress progress("bench");
     const std::vector<float> values = base_values();
     for (const bool second : {false, true})
-      if (const auto written = write_dump(second ? candidate : reference, tensors, second, arguments.threads, values,
-                                          progress);
+      if (const auto written =
+              write_dump(second ? candidate : reference, tensors, second, arguments.threads, values, progress);
           !written)
         return fail(written.error(), arguments.json);
     for (int round = 0; round < arguments.rounds; ++round)
@@ -173,7 +177,12 @@ int bench_compare(const Arguments& arguments) {
 
   const double bytes = 2.0 * static_cast<double>(tensors * tensor_bytes);
   const double ours = median(contestants[0].seconds);
-  Table table({{"comparer", false}, {"median s", true}, {"GB/s", true}, {"x ours", true}, {"peak memory", true}, {"", false, false, true}});
+  Table table({{"comparer", false},
+               {"median s", true},
+               {"GB/s", true},
+               {"x ours", true},
+               {"peak memory", true},
+               {"", false, false, true}});
   nlohmann::json results = nlohmann::json::array();
   for (const Contestant& contestant : contestants) {
     const double seconds = median(contestant.seconds);
@@ -213,12 +222,20 @@ void add_bench_compare(CLI::App& bench, Program& program) {
   CLI::App* verb = add_verb(bench, "compare", "Our comparison beside h5diff and numpy with h5py, on the same two dumps",
                             "h3diff bench compare --size 1GiB --rounds 3", {0, 5});
   verb->add_option("--size", to->size, "Size of each dump")
-      ->transform(CLI::AsSizeValue(false))->default_str("1GiB")->type_name("BYTES");
+      ->transform(CLI::AsSizeValue(false))
+      ->default_str("1GiB")
+      ->type_name("BYTES");
   verb->add_option("--rounds", to->rounds, "Rounds; medians are printed")
-      ->check(CLI::Range(1, 100))->capture_default_str()->type_name("N");
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str()
+      ->type_name("N");
   verb->add_option("--threads", to->threads, "CPU threads of our side")
-      ->check(CLI::Range(1, 1024))->capture_default_str()->type_name("N");
-  verb->add_option("--python", to->python, "A Python that has numpy and h5py")->capture_default_str()->type_name("PROGRAM");
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str()
+      ->type_name("N");
+  verb->add_option("--python", to->python, "A Python that has numpy and h5py")
+      ->capture_default_str()
+      ->type_name("PROGRAM");
   verb->add_option("--folder", to->folder, "Where the two dumps are made (default: the temporary folder)")
       ->type_name("FOLDER");
   verb->add_flag("--keep", to->keep, "Do not delete the dumps");

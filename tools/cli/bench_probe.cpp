@@ -65,14 +65,15 @@ Figures measure_tensor(const std::string& name, const at::Tensor& tensor, const 
   const probes::RowRange range{0, tensor.size(0)};
   probes::MeasureOptions options;
   options.threads = arguments.threads;
-  double sink = 0; // results are used, so that nothing is left out
+  double sink = 0;                                          // results are used, so that nothing is left out
   for (int round = -1; round < arguments.rounds; ++round) { // the first one warms up
-    const std::array<double, 5> seconds{
-        seconds_of([&] { sink += probes::measure(view, {&range, 1}, options).statistics.l2; }),
-        seconds_of([&] { sink += at::mean(tensor).item<double>(); }),
-        seconds_of([&] { sink += at::max(tensor).item<double>(); }),
-        seconds_of([&] { sink += at::min(tensor).item<double>(); }),
-        seconds_of([&] { sink += at::norm(tensor).item<double>(); })};
+    const std::array<double, 5> seconds{seconds_of([&] {
+                                          sink += probes::measure(view, {&range, 1}, options).statistics.l2;
+                                        }),
+                                        seconds_of([&] { sink += at::mean(tensor).item<double>(); }),
+                                        seconds_of([&] { sink += at::max(tensor).item<double>(); }),
+                                        seconds_of([&] { sink += at::min(tensor).item<double>(); }),
+                                        seconds_of([&] { sink += at::norm(tensor).item<double>(); })};
     for (std::size_t i = 0; round >= 0 && i < seconds.size(); ++i)
       figures.seconds[i].push_back(seconds[i]);
   }
@@ -89,13 +90,19 @@ int bench_probe(const BenchProbeArguments& arguments) {
   const at::Tensor narrow = values.to(at::kBFloat16);
   // As attention hands its heads over: [rows, heads, dim] seen through [heads, rows, dim].
   const auto strided = [&](const at::Tensor& t) { return t.view({heads, rows, head_dim}).transpose(0, 1); };
-  const std::vector<Figures> all{measure_tensor("float32", values, arguments),
-                                 measure_tensor("float32, strided", strided(values), arguments),
-                                 measure_tensor("bfloat16", narrow, arguments),
-                                 measure_tensor("bfloat16, strided", strided(narrow), arguments)};
+  const std::vector<Figures> all{
+      measure_tensor("float32", values, arguments), measure_tensor("float32, strided", strided(values), arguments),
+      measure_tensor("bfloat16", narrow, arguments), measure_tensor("bfloat16, strided", strided(narrow), arguments)};
 
-  Table table({{"tensor", false}, {"size", true}, {"probe GB/s", true}, {"mean", true}, {"max", true}, {"min", true},
-               {"norm", true}, {"the four", true}, {"x probe", true}});
+  Table table({{"tensor", false},
+               {"size", true},
+               {"probe GB/s", true},
+               {"mean", true},
+               {"max", true},
+               {"min", true},
+               {"norm", true},
+               {"the four", true},
+               {"x probe", true}});
   nlohmann::json results = nlohmann::json::array();
   for (const Figures& figures : all) {
     std::array<double, 5> medians{};
@@ -123,9 +130,9 @@ int bench_probe(const BenchProbeArguments& arguments) {
                   plural(arguments.rounds, "round"), plural(arguments.threads, "thread")) +
       table.text(Ink::for_stream(1)) + "x probe: time of torch's four calls over the probe's\n";
   const int code = arguments.json == "-" ? 0 : print_report(text, 0);
-  return write_json({{"exit_code", code}, {"rows", rows}, {"columns", columns}, {"threads", arguments.threads},
-                     {"results", results}},
-                    arguments.json, code);
+  return write_json(
+      {{"exit_code", code}, {"rows", rows}, {"columns", columns}, {"threads", arguments.threads}, {"results", results}},
+      arguments.json, code);
 }
 
 } // namespace

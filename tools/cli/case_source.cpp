@@ -9,8 +9,8 @@
 namespace h3diff::cli {
 
 Result<cases::CaseSpec> read_case(const std::string& name_or_file) {
-  const bool file = name_or_file.find('/') != std::string::npos ||
-                    (name_or_file.size() > 5 && name_or_file.ends_with(".json"));
+  const bool file =
+      name_or_file.find('/') != std::string::npos || (name_or_file.size() > 5 && name_or_file.ends_with(".json"));
   if (!file)
     return cases::load_case(name_or_file);
   std::error_code error;

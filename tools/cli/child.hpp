@@ -8,10 +8,10 @@
 namespace h3diff::cli {
 
 struct ChildResult {
-  int exit_code = 0;             // 128 + signal if a signal ended it
-  double seconds = 0;            // wall clock
-  std::int64_t peak_bytes = 0;   // largest resident set
-  std::string output;            // standard output
+  int exit_code = 0;           // 128 + signal if a signal ended it
+  double seconds = 0;          // wall clock
+  std::int64_t peak_bytes = 0; // largest resident set
+  std::string output;          // standard output
 };
 
 // Runs words[0] (looked up in PATH) with the given arguments; standard error is inherited, or thrown away.

@@ -60,8 +60,8 @@ Result<Files> read_files(const std::string& path) {
 }
 
 bool is_island(std::string_view module) {
-  for (const std::string_view island : {"video_patch_proj", "audio_patch_proj", "time_embedder", "final_layer.video_out",
-                                        "final_layer.audio_out"})
+  for (const std::string_view island :
+       {"video_patch_proj", "audio_patch_proj", "time_embedder", "final_layer.video_out", "final_layer.audio_out"})
     if (module.substr(0, island.size()) == island)
       return true;
   return false;
@@ -86,7 +86,8 @@ void look_for_oddities(const cases::Checkpoint& checkpoint, std::vector<std::str
                               "narrower, first {}",
                               plural(narrow_islands, "weight"), first));
   if (narrow_curve > 0)
-    odd.push_back(fmt::format("{} of the curve form stored narrower than float32", plural(narrow_curve, "AdaLN weight")));
+    odd.push_back(
+        fmt::format("{} of the curve form stored narrower than float32", plural(narrow_curve, "AdaLN weight")));
 }
 
 std::string shape_text(const probes::ModelShape& shape) {
@@ -102,8 +103,7 @@ std::string files_text(const Files& files, const Ink& ink) {
   for (const auto& [dtype, sum] : files.by_dtype)
     table.add({printable(dtype), count(sum.tensors), byte_size(sum.bytes)});
   table.add({"all", count(files.total.tensors), byte_size(files.total.bytes)}, Table::Tone::plain);
-  return heading(ink, "tensors",
-                 fmt::format(" in {}", plural(static_cast<std::int64_t>(files.paths.size()), "file"))) +
+  return heading(ink, "tensors", fmt::format(" in {}", plural(static_cast<std::int64_t>(files.paths.size()), "file"))) +
          table.text(ink);
 }
 

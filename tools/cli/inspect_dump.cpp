@@ -67,8 +67,9 @@ std::string facts_text(const probes::DumpReader& dump) {
 std::string steps_text(const probes::DumpReader& dump, const Ink& ink) {
   Table table({{"step", true}, {"sigma video", true}, {"next", true}, {"sigma audio", true}, {"next", true}});
   for (const probes::StepRow& step : dump.steps())
-    table.add({step_name(step.step), fmt::format("{:.6g}", step.sigma_video), fmt::format("{:.6g}", step.sigma_video_next),
-               fmt::format("{:.6g}", step.sigma_audio), fmt::format("{:.6g}", step.sigma_audio_next)});
+    table.add({step_name(step.step), fmt::format("{:.6g}", step.sigma_video),
+               fmt::format("{:.6g}", step.sigma_video_next), fmt::format("{:.6g}", step.sigma_audio),
+               fmt::format("{:.6g}", step.sigma_audio_next)});
   return table.empty() ? std::string() : heading(ink, "steps") + table.text(ink);
 }
 
@@ -126,8 +127,14 @@ std::string summary_text(const std::vector<const IndexRow*>& rows, const Ink& in
       to.std_high = std::max(to.std_high, row->statistics.std);
     }
   }
-  Table table({{"probes", false}, {"n", true}, {"rows", true, true}, {"dtype", false, true}, {"level", false, true},
-               {"std", true}, {"absmax", true}, {"NaN, Inf", true}});
+  Table table({{"probes", false},
+               {"n", true},
+               {"rows", true, true},
+               {"dtype", false, true},
+               {"level", false, true},
+               {"std", true},
+               {"absmax", true},
+               {"NaN, Inf", true}});
   for (const std::string& name : order) {
     const Family& f = families[name];
     std::string dtypes;
@@ -136,8 +143,9 @@ std::string summary_text(const std::vector<const IndexRow*>& rows, const Ink& in
       dtypes += dtype;
     }
     const std::string std_text = f.std_high == 0 && std::isinf(f.std_low) ? "-"
-                                 : f.std_low == f.std_high ? number(f.std_low)
-                                                           : fmt::format("{} to {}", number(f.std_low), number(f.std_high));
+                                 : f.std_low == f.std_high
+                                     ? number(f.std_low)
+                                     : fmt::format("{} to {}", number(f.std_low), number(f.std_high));
     table.add({printable(name), count(static_cast<std::int64_t>(f.probes.size())), count(f.rows), dtypes,
                std::string(f.level), std_text, number(f.absmax), f.nonfinite > 0 ? count(f.nonfinite) : ""},
               f.nonfinite > 0 ? Table::Tone::bad : Table::Tone::plain);
@@ -147,8 +155,17 @@ std::string summary_text(const std::vector<const IndexRow*>& rows, const Ink& in
 }
 
 std::string statistics_text(const std::vector<const IndexRow*>& rows, const Ink& ink) {
-  Table table({{"step", true}, {"probe", false}, {"segment", false}, {"shape", true}, {"mean", true}, {"std", true},
-               {"min", true}, {"max", true}, {"bad", true}, {"dtype", false, true}, {"digest", false, true}});
+  Table table({{"step", true},
+               {"probe", false},
+               {"segment", false},
+               {"shape", true},
+               {"mean", true},
+               {"std", true},
+               {"min", true},
+               {"max", true},
+               {"bad", true},
+               {"dtype", false, true},
+               {"digest", false, true}});
   for (const IndexRow* row : rows) {
     const probes::Statistics& s = row->statistics;
     const std::int64_t bad = s.nan + s.inf;
@@ -180,9 +197,10 @@ Result<Inspection> inspect_dump(const InspectArguments& arguments) {
     ++levels[std::string(probes::name(row.level))];
   }
   if (rows.empty() && (!arguments.probe.empty() || arguments.step))
-    return usage_error(fmt::format("{}: no probe matches{}{}", arguments.path,
-                                   arguments.probe.empty() ? "" : fmt::format(" --probe '{}'", printable(arguments.probe)),
-                                   arguments.step ? fmt::format(" --step {}", *arguments.step) : ""));
+    return usage_error(
+        fmt::format("{}: no probe matches{}{}", arguments.path,
+                    arguments.probe.empty() ? "" : fmt::format(" --probe '{}'", printable(arguments.probe)),
+                    arguments.step ? fmt::format(" --step {}", *arguments.step) : ""));
 
   std::int64_t steps = 0;
   for (const probes::StepRow& step : dump.steps())
@@ -228,9 +246,8 @@ Result<Inspection> inspect_dump(const InspectArguments& arguments) {
                         {"fallbacks", row.fallbacks}});
   for (const IndexRow* row : rows)
     index.push_back(row_json(*row));
-  out.record = {{"kind", "dump"},         {"path", arguments.path}, {"finished", dump.finished()},
-                {"facts", facts},         {"steps", step_list},     {"levels", levels},
-                {"dispatch", dispatch},   {"index", index}};
+  out.record = {{"kind", "dump"},     {"path", arguments.path}, {"finished", dump.finished()}, {"facts", facts},
+                {"steps", step_list}, {"levels", levels},       {"dispatch", dispatch},        {"index", index}};
   return out;
 }
 

@@ -23,8 +23,7 @@ int main(int argc, char** argv) {
   using namespace h3diff::cli;
   RunArguments run;
   BenchProbeArguments bench_probe;
-  return run_program(argc, argv, "h3diff",
-                     "Finds the first op at which a MiniMax-H3 forward pass leaves its reference",
+  return run_program(argc, argv, "h3diff", "Finds the first op at which a MiniMax-H3 forward pass leaves its reference",
                      [&](CLI::App& app, Program& program) {
                        add_case(app, program);
                        hand_over(add_run_options(app, run), program, run.json);

@@ -18,8 +18,9 @@ constexpr std::size_t before_it = 3, after_it = 4, spoilt_rows = 4, listed_culpr
 
 std::string upper(std::string_view text) {
   std::string out(text);
-  std::transform(out.begin(), out.end(), out.begin(),
-                 [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c == '_' ? ' ' : c; });
+  std::transform(out.begin(), out.end(), out.begin(), [](char c) {
+    return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c == '_' ? ' ' : c;
+  });
   return out;
 }
 
@@ -136,9 +137,16 @@ std::string outcome_text(const ProbeResult& result) {
 class ProbeTable {
 public:
   ProbeTable()
-      : table_({{"", false, false}, {"step", true, false}, {"probe", false, false}, {"segment", false, true},
-                {"outcome", false, false}, {"rel. L2", true, false}, {"allowed", true, false}, {"std ratio", true, true},
-                {"where", false, true}, {"from", false, true}}) {}
+      : table_({{"", false, false},
+                {"step", true, false},
+                {"probe", false, false},
+                {"segment", false, true},
+                {"outcome", false, false},
+                {"rel. L2", true, false},
+                {"allowed", true, false},
+                {"std ratio", true, true},
+                {"where", false, true},
+                {"from", false, true}}) {}
   void add(const ProbeResult& result, bool marked) {
     const bool judged = result.outcome != Outcome::bitwise;
     table_.add({marked ? ">" : "", step_text(result.step), printable(result.probe),
@@ -156,7 +164,11 @@ private:
 };
 
 std::string worst_text(const FirstDivergence& first, const Ink& ink) {
-  Table table({{"row", true}, {"column", true}, {"reference", true}, {"candidate", true}, {"reference bits", false, true},
+  Table table({{"row", true},
+               {"column", true},
+               {"reference", true},
+               {"candidate", true},
+               {"reference bits", false, true},
                {"candidate bits", false, true}});
   for (const goldens::WorstElement& element : first.worst)
     table.add({count(element.row), count(element.column), fmt::format("{:.9g}", element.reference),
@@ -180,7 +192,8 @@ std::string command(std::string_view label, std::string_view text) {
 std::string headline(std::string_view word, const std::string& subject, int code, const Ink& ink, bool good) {
   const std::string exit = fmt::format("exit {}", code);
   const std::size_t used = word.size() + 2 + subject.size();
-  const std::string gap = used + 2 + exit.size() <= line_width ? std::string(line_width - used - exit.size(), ' ') : "  ";
+  const std::string gap =
+      used + 2 + exit.size() <= line_width ? std::string(line_width - used - exit.size(), ' ') : "  ";
   return (good ? ink.green(word) : ink.red(word)) + "  " + ink.bold(subject) + gap + exit + "\n";
 }
 
@@ -248,7 +261,8 @@ std::string diverged_text(const CompareResult& result, const std::vector<const P
 
 std::string around_text(const CompareResult& result, const std::vector<const ProbeResult*>& rows, const Ink& ink) {
   const ProbeResult& it = result.first_divergence->result;
-  const auto found = std::find_if(rows.begin(), rows.end(), [&](const ProbeResult* row) { return same_probe(*row, it); });
+  const auto found =
+      std::find_if(rows.begin(), rows.end(), [&](const ProbeResult* row) { return same_probe(*row, it); });
   if (found == rows.end())
     return {};
   const auto begin = found - std::min<std::ptrdiff_t>(before_it, found - rows.begin());
@@ -285,7 +299,8 @@ std::string culprits_text(const CompareResult& result, const Ink& ink, bool all)
 }
 
 std::string undecided_text(const CompareResult& result, const Ink& ink, bool all) {
-  Table table({{"step", true}, {"probe", false}, {"segment", false, true}, {"outcome", false}, {"reason", false, false, true}});
+  Table table(
+      {{"step", true}, {"probe", false}, {"segment", false, true}, {"outcome", false}, {"reason", false, false, true}});
   std::int64_t total = 0;
   for (const ProbeResult& probe : result.probes) {
     if (severity(probe) != 2)

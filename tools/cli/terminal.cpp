@@ -11,8 +11,8 @@ namespace h3diff::cli {
 Ink Ink::for_stream(int fd) {
   const char* no_color = std::getenv("NO_COLOR");
   const char* terminal = std::getenv("TERM");
-  const bool refused = (no_color != nullptr && *no_color != '\0') ||
-                       (terminal != nullptr && std::string_view(terminal) == "dumb");
+  const bool refused =
+      (no_color != nullptr && *no_color != '\0') || (terminal != nullptr && std::string_view(terminal) == "dumb");
   return Ink(!refused && isatty(fd) == 1);
 }
 

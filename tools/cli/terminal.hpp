@@ -32,9 +32,9 @@ class Table {
 public:
   struct Column {
     std::string title;
-    bool right = false;     // numbers
+    bool right = false; // numbers
     bool droppable = false;
-    bool wraps = false;     // free text; only the last column
+    bool wraps = false; // free text; only the last column
   };
   enum class Tone { plain, good, bad, doubtful, faint };
 
@@ -62,9 +62,9 @@ std::string paragraph(std::string_view text, std::string_view first = "  ", std:
                       std::size_t start = 0, std::size_t limit = line_width);
 
 std::string shorten(std::string_view text, std::size_t width); // "blocks.0...out_proj"
-std::string number(double);                // 3 significant digits, "-" for NaN
-std::string count(std::int64_t);           // 80,661
-std::string byte_size(std::int64_t);       // 1.5 GiB
+std::string number(double);                                    // 3 significant digits, "-" for NaN
+std::string count(std::int64_t);                               // 80,661
+std::string byte_size(std::int64_t);                           // 1.5 GiB
 std::string plural(std::int64_t n, std::string_view noun, std::string_view plural_noun = {}); // "1 probe", "2 probes"
 
 } // namespace h3diff::cli

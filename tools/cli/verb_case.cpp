@@ -38,8 +38,13 @@ std::string rows_by_segment(const probes::SegmentTable& segments) {
 // ---- case list
 
 int list(const Arguments& arguments) {
-  Table table({{"case", false, false}, {"rows", true, false}, {"blocks", true, false}, {"hidden", true, false},
-               {"weights", true, false}, {"steps", true, false}, {"what it is for", false, false, true}});
+  Table table({{"case", false, false},
+               {"rows", true, false},
+               {"blocks", true, false},
+               {"hidden", true, false},
+               {"weights", true, false},
+               {"steps", true, false},
+               {"what it is for", false, false, true}});
   json record = json::array();
   for (const std::string& name : cases::case_names()) {
     const auto spec = cases::load_case(name);
@@ -79,9 +84,9 @@ std::string facts_text(const cases::CaseSpec& spec, const Ink& ink) {
   if (!spec.description.empty())
     out += paragraph(probes::printable(spec.description, 400), "  ", "  ");
   out += line("model", shape_text(spec.shape));
-  out += line("AdaLN", spec.shape.curve() ? fmt::format("curve, table {} x {}", spec.shape.curve_grid,
-                                                        spec.shape.time_embed_dim)
-                                          : fmt::format("mlp, time embedding {}", spec.shape.time_embed_dim));
+  out += line("AdaLN", spec.shape.curve()
+                           ? fmt::format("curve, table {} x {}", spec.shape.curve_grid, spec.shape.time_embed_dim)
+                           : fmt::format("mlp, time embedding {}", spec.shape.time_embed_dim));
   out += line("sequence", fmt::format("{} rows: {}", count(sequence.layout.rows), rows_by_segment(segments)));
   out += line("latents", fmt::format("video {} x {} x {}, audio {} per channel", geometry.latent_frames,
                                      geometry.latent_height, geometry.latent_width, geometry.audio_latents));
@@ -89,8 +94,8 @@ std::string facts_text(const cases::CaseSpec& spec, const Ink& ink) {
                                       spec.shift_video, spec.shift_audio));
   std::string weights = fmt::format("{}, {}", byte_size(weight_bytes(spec)), spec.weights.dtype);
   if (spec.weights.outlier_channels > 0)
-    weights += fmt::format(", {} x {}", plural(spec.weights.outlier_channels, "outlier channel"),
-                           spec.weights.outlier_scale);
+    weights +=
+        fmt::format(", {} x {}", plural(spec.weights.outlier_channels, "outlier channel"), spec.weights.outlier_scale);
   if (spec.weights.sink_rows > 0)
     weights += fmt::format(", {} x {}", plural(spec.weights.sink_rows, "sink row"), spec.weights.sink_scale);
   out += line("weights", fmt::format("{}, seed {}", weights, spec.seed));
@@ -131,8 +136,13 @@ void add_probes(const cases::CaseSpec& spec, const Ink& ink, std::string& text, 
   for (const cases::SyntheticWeight& weight : cases::weight_list(spec))
     weight_dtype["weights." + weight.name] = std::string(probes::name(weight.dtype));
 
-  Table table({{"probe", false, false}, {"op", false, false}, {"space", false, false}, {"rows", true, false},
-               {"columns", true, false}, {"dtype", false, false}, {"meaning", false, false}});
+  Table table({{"probe", false, false},
+               {"op", false, false},
+               {"space", false, false},
+               {"rows", true, false},
+               {"columns", true, false},
+               {"dtype", false, false},
+               {"meaning", false, false}});
   for (const probes::ProbeInfo& probe : graph.probes()) {
     const std::int64_t rows = probe_rows(probe, sequence.layout, times.timesteps);
     std::string dtype = "profile's"; // activations: as the profile computes
@@ -196,7 +206,8 @@ void add_case(CLI::App& app, Program& program) {
   CLI::App* show_verb = add_verb(*verb, "show", "What a case is; with --probes, every probe of its run",
                                  "h3diff case show small --probes", {0, 3});
   show_verb->add_option("CASE", showing->source, "A case's name, or a JSON file (with a '/' or ending in .json)")
-      ->required()->type_name("");
+      ->required()
+      ->type_name("");
   show_verb->add_flag("--probes", showing->probes, "List names, ops, shapes and dtypes in execution order");
   add_json_option(*show_verb, showing->json);
   show_verb->callback([&program, showing] { program.action = [showing] { return show(*showing); }; });

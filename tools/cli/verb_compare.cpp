@@ -63,12 +63,18 @@ void add_compare(CLI::App& app, Program& program) {
                             "h3diff compare reference.h5 candidate.h5 --json record.json", {0, 1, 3, 4, 5});
   verb->add_option("REFERENCE", to->reference, "The dump to trust")->required()->type_name("");
   verb->add_option("CANDIDATE", to->candidate, "The dump to judge")->required()->type_name("");
-  verb->add_option("--expect", to->expect, "Probes that must be compared, one name or glob a line (default: all of "
-                                           "REFERENCE)")->type_name("FILE");
+  verb->add_option("--expect", to->expect,
+                   "Probes that must be compared, one name or glob a line (default: all of "
+                   "REFERENCE)")
+      ->type_name("FILE");
   verb->add_option("--factor", to->factor, "Scales every tolerance")
-      ->check(CLI::Range(0.0, 1e6))->capture_default_str()->type_name("X");
+      ->check(CLI::Range(0.0, 1e6))
+      ->capture_default_str()
+      ->type_name("X");
   verb->add_option("--threads", to->threads, "CPU threads")
-      ->check(CLI::Range(1, 1024))->capture_default_str()->type_name("N");
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str()
+      ->type_name("N");
   verb->add_flag("--all", to->all, "List every probe, segment and culprit");
   add_json_option(*verb, to->json);
   verb->callback([&program, to] { program.action = [to] { return compare(*to); }; });

@@ -78,14 +78,15 @@ void examine_torch(Examination& examination) {
     return;
   }
   examination.good("h3diff-torch", *torch_half_path());
-  examination.good("libtorch", fmt::format("{}, CPU kernels {}, MKL_CBWR {}", facts->value("torch", "unknown"),
-                                           facts->value("isa", "unknown"),
-                                           facts->value("mkl_cbwr", "").empty() ? "unset"
-                                                                                : facts->value("mkl_cbwr", "")));
+  examination.good("libtorch",
+                   fmt::format("{}, CPU kernels {}, MKL_CBWR {}", facts->value("torch", "unknown"),
+                               facts->value("isa", "unknown"),
+                               facts->value("mkl_cbwr", "").empty() ? "unset" : facts->value("mkl_cbwr", "")));
   const auto devices = facts->value("devices", std::vector<std::string>{});
   if (devices.empty())
-    examination.absent("CUDA devices", fmt::format("none (libtorch is built for CUDA {})",
-                                                   facts->value("cuda", "").empty() ? "none" : facts->value("cuda", "")));
+    examination.absent("CUDA devices",
+                       fmt::format("none (libtorch is built for CUDA {})",
+                                   facts->value("cuda", "").empty() ? "none" : facts->value("cuda", "")));
   else
     examination.good("CUDA devices", listed(devices));
 }
@@ -94,9 +95,9 @@ int doctor(const std::string& json_path) {
   Examination examination;
   examination.good("h3diff", fmt::format("{}, {}", version, self_path()));
   examination.good("built with", H3DIFF_LIBRARY_VERSIONS);
-  examination.good("processor", fmt::format("{}, {}, {}", cpu_model(), widest_isa(),
-                                            plural(static_cast<std::int64_t>(std::thread::hardware_concurrency()),
-                                                   "core")));
+  examination.good("processor",
+                   fmt::format("{}, {}, {}", cpu_model(), widest_isa(),
+                               plural(static_cast<std::int64_t>(std::thread::hardware_concurrency()), "core")));
   const std::string folder = cases::data_folder();
   std::error_code error;
   if (std::filesystem::is_directory(folder, error)) {

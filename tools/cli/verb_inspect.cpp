@@ -34,11 +34,13 @@ void add_inspect(CLI::App& app, Program& program) {
   CLI::App* verb = add_verb(app, "inspect", "What is in a dump, a checkpoint or a bundle, told by content, not by name",
                             "h3diff inspect tiny.h5 --probe 'blocks.0.attn.*'", {0, 3});
   verb->add_option("FILE", to->path, "A dump, a safetensors file, a checkpoint's or a bundle's folder")
-      ->required()->type_name("");
+      ->required()
+      ->type_name("");
   verb->add_option("--probe", to->probe, "Of a dump: show the statistics of the probes that match")->type_name("GLOB");
   verb->add_option("--step", to->step, "Of a dump: only this step (-1: weights)")->type_name("N");
   verb->add_option("--layout", to->layout, "The checkpoint's layout, where nothing tells raw from comfy")
-      ->check(CLI::IsMember({"raw", "comfy", "diffusers"}))->type_name("raw|comfy|diffusers");
+      ->check(CLI::IsMember({"raw", "comfy", "diffusers"}))
+      ->type_name("raw|comfy|diffusers");
   add_json_option(*verb, to->json);
   verb->callback([&program, to] { program.action = [to] { return inspect(*to); }; });
 }

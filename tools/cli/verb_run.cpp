@@ -51,10 +51,9 @@ int run_verb(const RunArguments& arguments) {
 
   const std::string partial = arguments.output + ".partial";
   if (interrupted && (!summary || std::filesystem::exists(partial))) {
-    const std::string message =
-        std::filesystem::exists(partial)
-            ? fmt::format("interrupted; the steps finished until then are in {}", partial)
-            : "interrupted before anything was written";
+    const std::string message = std::filesystem::exists(partial)
+                                    ? fmt::format("interrupted; the steps finished until then are in {}", partial)
+                                    : "interrupted before anything was written";
     fmt::print(stderr, "h3diff: {}\n", message);
     return write_json({{"exit_code", interrupted_code}, {"interrupted", true}, {"partial", partial}}, arguments.json,
                       interrupted_code);
@@ -62,9 +61,9 @@ int run_verb(const RunArguments& arguments) {
   if (!summary)
     return fail(summary.error(), arguments.json);
 
-  std::string text = fmt::format("{}  {}, {}, profile {} on {}\n", arguments.output, plural(summary->steps, "step"),
-                                 plural(summary->probes, "row of probes", "rows of probes"), arguments.profile,
-                                 arguments.device);
+  std::string text =
+      fmt::format("{}  {}, {}, profile {} on {}\n", arguments.output, plural(summary->steps, "step"),
+                  plural(summary->probes, "row of probes", "rows of probes"), arguments.profile, arguments.device);
   if (summary->over_budget > 0)
     text += paragraph(fmt::format("{} kept as statistics only: the byte budget was used up (raise it with "
                                   "--capture ...,budget=BYTES)",
