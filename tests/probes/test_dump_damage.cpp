@@ -82,9 +82,11 @@ TEST(DumpDamage, FlippedMetadata) {
     if (dump) {
       read_all(*dump);
       if (dump->finished()) {
-        // Nothing repeats where a tensor starts, so a flip there can go unnoticed; all else is right or refused.
+        // Nothing repeats where a tensor or a chunk of sketches starts, so a flip there can go unnoticed; all else
+        // is right or refused.
         const std::string wrong = sample::difference(*dump, 2);
-        EXPECT_TRUE(wrong.empty() || wrong.starts_with("tensor of")) << "byte " << at << ": " << wrong;
+        EXPECT_TRUE(wrong.empty() || wrong.starts_with("tensor of") || wrong.starts_with("sketch of"))
+            << "byte " << at << ": " << wrong;
         moved += !wrong.empty(); // else it is a run that was cut off, and says so
         EXPECT_EQ(dump->index().size(), 7U) << "byte " << at;
         EXPECT_EQ(dump->steps().size(), 2U) << "byte " << at;
@@ -102,10 +104,10 @@ TEST(DumpDamage, FlippedMetadata) {
   RecordProperty("positions", static_cast<int>(positions.size()));
   RecordProperty("errors", errors);
   RecordProperty("libhdf5_crashes", crashes);
-  std::printf("%zu flips: %d errors, of which libhdf5 crashed on %d; %d moved tensors\n", positions.size(), errors,
+  std::printf("%zu flips: %d errors, of which libhdf5 crashed on %d; %d moved tensors or sketches\n", positions.size(), errors,
               crashes, moved);
   EXPECT_GT(errors, 500);
-  EXPECT_LT(moved, 10);
+  EXPECT_LT(moved, 20);
   EXPECT_TRUE(DumpReader::open(path));
 }
 
