@@ -32,6 +32,12 @@ struct Arguments {
 // Tensors of 32 MiB: rows of the true width at the outputs of true-width blocks.
 constexpr std::int64_t columns = 5376, rows = 1560, tensor_bytes = columns * rows * 4;
 
+constexpr const char *reference_name = "/reference.h5", *candidate_name = "/candidate.h5";
+
+std::int64_t tensors_in(std::int64_t bytes) {
+  return std::max<std::int64_t>(1, (bytes + tensor_bytes / 2) / tensor_bytes);
+}
+
 std::vector<float> base_values() {
   const cases::TensorStream stream(1, "bench.compare");
   std::vector<float> values(static_cast<std::size_t>(columns * rows));
@@ -88,6 +94,19 @@ Result<void> write_dump(const std::string& path, std::int64_t tensors, bool cand
   return writer->finish({});
 }
 
+int write_dumps(const Arguments& arguments) {
+  Progress progress("bench");
+  const std::vector<float> values = base_values();
+  for (const bool candidate : {false, true}) {
+    const std::string path = arguments.folder + (candidate ? candidate_name : reference_name);
+    if (const auto written =
+            write_dump(path, tensors_in(arguments.size), candidate, arguments.threads, values, progress);
+        !written)
+      return fail(written.error());
+  }
+  return 0;
+}
+
 struct Contestant {
   std::string name;
   std::vector<std::string> command;
@@ -138,8 +157,8 @@ int bench_compare(const Arguments& arguments) {
   if (!made)
     return fail(made.error(), arguments.json);
   const TemporaryFolder folder(*made, arguments.keep);
-  const std::string reference = folder.path() + "/reference.h5", candidate = folder.path() + "/candidate.h5";
-  const std::int64_t tensors = std::max<std::int64_t>(1, (arguments.size + tensor_bytes / 2) / tensor_bytes);
+  const std::string reference = folder.path() + reference_name, candidate = folder.path() + candidate_name;
+  const std::int64_t tensors = tensors_in(arguments.size);
   std::vector<Contestant> contestants{
       {"h3diff compare",
        {self_path(), "compare", reference, candidate, "--threads", std::to_string(arguments.threads)},
@@ -149,14 +168,16 @@ int bench_compare(const Arguments& arguments) {
        {}},
       {"h5diff", {"h5diff", reference, candidate}, {0, 1}, {}, 0, {}},
       {"numpy + h5py", {arguments.python, "-c", numpy_comparison, reference, candidate}, {0}, {}, 0, {}}};
+  // A child's peak memory is never told below its parent's, so what needs memory runs in a child of its own.
+  const auto written = run_child({self_path(), "bench", "dumps", folder.path(), "--size",
+                                  std::to_string(arguments.size), "--threads", std::to_string(arguments.threads)});
+  if (!written)
+    return fail(written.error(), arguments.json);
+  if (written->exit_code != 0)
+    return fail({static_cast<ExitCode>(written->exit_code), "the dumps to compare could not be written"},
+                arguments.json);
   {
     Progress progress("bench");
-    const std::vector<float> values = base_values();
-    for (const bool second : {false, true})
-      if (const auto written =
-              write_dump(second ? candidate : reference, tensors, second, arguments.threads, values, progress);
-          !written)
-        return fail(written.error(), arguments.json);
     for (int round = 0; round < arguments.rounds; ++round)
       for (Contestant& contestant : contestants) {
         if (!contestant.absent.empty())
@@ -241,6 +262,15 @@ void add_bench_compare(CLI::App& bench, Program& program) {
   verb->add_flag("--keep", to->keep, "Do not delete the dumps");
   add_json_option(*verb, to->json);
   verb->callback([&program, to] { program.action = [to] { return bench_compare(*to); }; });
+
+  const auto writing = std::make_shared<Arguments>();
+  CLI::App* dumps = add_verb(bench, "dumps", "Write the two dumps that bench compare compares into FOLDER",
+                             "h3diff bench dumps folder --size 1GiB", {0, 5});
+  dumps->group("");
+  dumps->add_option("FOLDER", writing->folder)->required();
+  dumps->add_option("--size", writing->size)->transform(CLI::AsSizeValue(false));
+  dumps->add_option("--threads", writing->threads)->check(CLI::Range(1, 1024));
+  dumps->callback([&program, writing] { program.action = [writing] { return write_dumps(*writing); }; });
 }
 
 } // namespace h3diff::cli
