@@ -73,7 +73,6 @@ def test_tables(bundle, tmp_path):
             assert isinstance(value, (bytes, np.int64, np.float64)), name
 
 
-
 DTYPES = [
     torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2, torch.int8,
     torch.int32, torch.bool,

@@ -97,7 +97,6 @@ def run(
             model, out, capture, count, sequence.cond_video_rows, sequence.cond_audio_rows,
             facts={**bundle_facts(bundle), **pipeline.loading_facts(DTYPES[dtype])}, overwrite=overwrite,
         ) as observer:  # fmt: skip
-            observer.reasons.clear()
             for i in range(count):
                 progress(f"{pipeline_name}: step {i + 1} of {count}")
                 step(i, observer)
