@@ -70,6 +70,11 @@ TEST(DumpDamage, FlippedMetadata) {
     if (!raw[i] && (good[i] != 0 || i % 61 == 0))
       positions.push_back(i);
   ASSERT_GT(positions.size(), 2000U);
+#ifdef __SANITIZE_ADDRESS__
+  // A fork takes twenty times as long there, and libhdf5 is not instrumented: a quarter has to do.
+  std::size_t kept = 0;
+  std::erase_if(positions, [&](std::size_t) { return kept++ % 4 != 0; });
+#endif
 
   const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
   ASSERT_GE(fd, 0);
@@ -106,7 +111,7 @@ TEST(DumpDamage, FlippedMetadata) {
   RecordProperty("libhdf5_crashes", crashes);
   std::printf("%zu flips: %d errors, of which libhdf5 crashed on %d; %d moved tensors or sketches\n", positions.size(), errors,
               crashes, moved);
-  EXPECT_GT(errors, 500);
+  EXPECT_GT(errors, static_cast<int>(positions.size() / 8));
   EXPECT_LT(moved, 20);
   EXPECT_TRUE(DumpReader::open(path));
 }
