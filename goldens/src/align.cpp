@@ -21,7 +21,8 @@ public:
   Names(const probes::Graph& graph, const probes::DumpReader& dump) : graph_(graph), pipeline_(dump.fact("pipeline")) {}
   const std::string& operator()(const std::string& name) {
     auto [found, fresh] = known_.try_emplace(name);
-    if (fresh) found->second = canonical_name(graph_, name, pipeline_);
+    if (fresh)
+      found->second = canonical_name(graph_, name, pipeline_);
     return found->second;
   }
 
@@ -53,8 +54,10 @@ Side place(const probes::DumpReader& dump, const probes::Graph& graph, std::map<
     pair.info = graph.find(probe);
     auto at = std::find_if(pair.segments.begin(), pair.segments.end(),
                            [&](const SegmentPair& s) { return s.segment == row.segment; });
-    if (at == pair.segments.end()) at = pair.segments.insert(at, SegmentPair{row.segment, nullptr, nullptr});
-    if (slot(*at)) ++side.fused;
+    if (at == pair.segments.end())
+      at = pair.segments.insert(at, SegmentPair{row.segment, nullptr, nullptr});
+    if (slot(*at))
+      ++side.fused;
     slot(*at) = &row;
     side.order.insert_or_assign({row.step, probe}, i);
   }
@@ -65,9 +68,11 @@ Side place(const probes::DumpReader& dump, const probes::Graph& graph, std::map<
 void inputs_seen(const probes::ProbeInfo& info, std::int32_t step, const probes::Graph& graph, const Order& reference,
                  const Order& candidate, std::set<std::string>& visited, std::vector<std::string>& out) {
   for (const auto& input : info.inputs) {
-    if (input.previous_step || !visited.insert(input.probe).second) continue;
+    if (input.previous_step || !visited.insert(input.probe).second)
+      continue;
     const auto* source = graph.find(input.probe);
-    if (!source || source->weight) continue;
+    if (!source || source->weight)
+      continue;
     if (reference.contains({step, input.probe}) && candidate.contains({step, input.probe}))
       out.push_back(input.probe);
     else
@@ -82,7 +87,8 @@ void find_reordered(const probes::Graph& graph, const Order& reference, const Or
     const std::pair<std::int32_t, std::string> here{pair.step, pair.probe};
     const auto in_reference = reference.find(here);
     const auto in_candidate = candidate.find(here);
-    if (!pair.info || in_reference == reference.end() || in_candidate == candidate.end()) continue;
+    if (!pair.info || in_reference == reference.end() || in_candidate == candidate.end())
+      continue;
     std::set<std::string> visited;
     std::vector<std::string> inputs;
     inputs_seen(*pair.info, pair.step, graph, reference, candidate, visited, inputs);
@@ -106,7 +112,8 @@ std::string first_other_order(const Order& reference, const Order& candidate) {
       keys.push_back(&key);
     }
   std::vector<std::size_t> order(both.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  for (std::size_t i = 0; i < order.size(); ++i)
+    order[i] = i;
   std::sort(order.begin(), order.end(), [&](auto a, auto b) { return both[a].first < both[b].first; });
   for (std::size_t i = 1; i < order.size(); ++i)
     if (both[order[i]].second < both[order[i - 1]].second)
@@ -117,27 +124,34 @@ std::string first_other_order(const Order& reference, const Order& candidate) {
 } // namespace
 
 std::string canonical_name(const probes::Graph& graph, const std::string& name, const std::string& pipeline) {
-  if (graph.find(name)) return name;
+  if (graph.find(name))
+    return name;
   const auto& tables = probes::builtin_aliases();
   const auto ask = [&](bool own) -> std::optional<std::string> {
     for (const auto& table : tables)
       if ((table.port() == pipeline) == own)
-        if (auto canonical = table.canonical(name); canonical && graph.find(*canonical)) return canonical;
+        if (auto canonical = table.canonical(name); canonical && graph.find(*canonical))
+          return canonical;
     return std::nullopt;
   };
-  if (auto own = ask(true)) return *own;
-  if (auto other = ask(false)) return *other;
+  if (auto own = ask(true))
+    return *own;
+  if (auto other = ask(false))
+    return *other;
   return name;
 }
 
 Alignment align(const probes::DumpReader& reference, const probes::DumpReader& candidate, const probes::Graph& graph) {
   Alignment alignment;
   std::map<PairKey, ProbePair> pairs;
-  const Side left = place(reference, graph, pairs, [](SegmentPair& s) -> auto& { return s.reference; });
-  const Side right = place(candidate, graph, pairs, [](SegmentPair& s) -> auto& { return s.candidate; });
+  const Side left = place(
+      reference, graph, pairs, [](SegmentPair & s) -> auto& { return s.reference; });
+  const Side right = place(
+      candidate, graph, pairs, [](SegmentPair & s) -> auto& { return s.candidate; });
   if (right.fused > 0)
     alignment.notes.push_back(fmt::format("{} rows of the candidate are followed by a later row of the same probe "
-                                          "(fused ops); the last one counts", right.fused));
+                                          "(fused ops); the last one counts",
+                                          right.fused));
 
   find_reordered(graph, left.order, right.order, pairs);
   if (const auto other = first_other_order(left.order, right.order); !other.empty())
@@ -145,7 +159,8 @@ Alignment align(const probes::DumpReader& reference, const probes::DumpReader& c
 
   Names names(graph, candidate);
   std::vector<probes::Unobserved> unobserved = candidate.unobserved();
-  for (auto& entry : unobserved) entry.probe = names(entry.probe);
+  for (auto& entry : unobserved)
+    entry.probe = names(entry.probe);
   alignment.pairs.reserve(pairs.size());
   for (auto& [key, pair] : pairs) {
     std::sort(pair.segments.begin(), pair.segments.end(),

@@ -15,16 +15,16 @@ struct SegmentPair {
 
 struct ProbePair {
   std::int32_t step = 0;
-  std::string probe;                        // canonical where a table knows the name
-  const probes::ProbeInfo* info = nullptr;  // nullptr: not a probe of the graph
-  std::vector<SegmentPair> segments;        // in the order of probes::Segment
-  std::string unobserved;                   // why the candidate cannot see this probe, if it says so
+  std::string probe;                       // canonical where a table knows the name
+  const probes::ProbeInfo* info = nullptr; // nullptr: not a probe of the graph
+  std::vector<SegmentPair> segments;       // in the order of probes::Segment
+  std::string unobserved;                  // why the candidate cannot see this probe, if it says so
   bool declared_unobserved = false;
-  std::string reordered_before;             // the input that the candidate computed after this probe
+  std::string reordered_before; // the input that the candidate computed after this probe
 };
 
 struct Alignment {
-  std::vector<ProbePair> pairs;             // execution order: step, then the graph's order
+  std::vector<ProbePair> pairs; // execution order: step, then the graph's order
   std::vector<std::string> notes;
 };
 

@@ -12,22 +12,27 @@ ColumnsLook look(const std::vector<ColumnMeasurement>& columns, const std::vecto
   ColumnsLook out;
   double sum = 0, squares = 0;
   for (std::size_t c = 0; c < columns.size(); ++c) {
-    if (!chosen[c]) continue;
+    if (!chosen[c])
+      continue;
     ++out.columns;
     const auto& column = columns[c];
-    if (std::isfinite(column.absmax)) out.absmax = std::max(out.absmax, column.absmax);
-    if (std::isfinite(column.mean)) sum += column.mean * rows;
+    if (std::isfinite(column.absmax))
+      out.absmax = std::max(out.absmax, column.absmax);
+    if (std::isfinite(column.mean))
+      sum += column.mean * rows;
     squares += column.l2 * column.l2;
   }
   const double n = static_cast<double>(out.columns) * rows;
-  if (n > 0) out.std = std::sqrt(std::max(0.0, squares / n - (sum / n) * (sum / n)));
+  if (n > 0)
+    out.std = std::sqrt(std::max(0.0, squares / n - (sum / n) * (sum / n)));
   return out;
 }
 
 Ranges ranges_of(const std::vector<char>& chosen) {
   Ranges ranges;
   for (std::size_t c = 0; c < chosen.size(); ++c) {
-    if (!chosen[c]) continue;
+    if (!chosen[c])
+      continue;
     const std::int64_t at = static_cast<std::int64_t>(c);
     if (!ranges.empty() && ranges.back()[1] + 1 == at)
       ranges.back()[1] = at;
@@ -44,9 +49,11 @@ double statistics_distance(double count, double l2_a, double mean_a, double std_
   // Each is a consequence of the triangle inequality; |a - b|^2 = n (difference of means)^2 + |centred difference|^2.
   double bound = std::fabs(l2_b - l2_a);
   const double centred = std::sqrt(count) * std::hypot(mean_b - mean_a, std_b - std_a);
-  if (std::isfinite(centred)) bound = std::max(bound, centred);
+  if (std::isfinite(centred))
+    bound = std::max(bound, centred);
   const double peak = std::fabs(absmax_b - absmax_a);
-  if (std::isfinite(peak)) bound = std::max(bound, peak);
+  if (std::isfinite(peak))
+    bound = std::max(bound, peak);
   return std::max(0.0, bound - slack * std::max(std::fabs(l2_a), std::fabs(l2_b)));
 }
 
@@ -54,7 +61,8 @@ ColumnsVerdict judge_columns(const std::vector<ColumnMeasurement>& reference,
                              const std::vector<ColumnMeasurement>& candidate, bool dtypes_equal, std::int64_t rows,
                              double allowed, double slack) {
   ColumnsVerdict out;
-  if (reference.empty() || candidate.empty()) return out;
+  if (reference.empty() || candidate.empty())
+    return out;
   out.known = true;
   const std::size_t common = std::min(reference.size(), candidate.size());
   out.common = static_cast<std::int64_t>(common);
@@ -69,8 +77,7 @@ ColumnsVerdict judge_columns(const std::vector<ColumnMeasurement>& reference,
       bitwise[c] = 1;
       continue;
     }
-    const double distance = statistics_distance(n, a.l2, a.mean, a.std, a.absmax, b.l2, b.mean, b.std, b.absmax,
-                                                 slack);
+    const double distance = statistics_distance(n, a.l2, a.mean, a.std, a.absmax, b.l2, b.mean, b.std, b.absmax, slack);
     const bool lost = b.nan > a.nan || b.inf > a.inf;
     outside[c] = lost || distance > allowed * a.l2;
   }

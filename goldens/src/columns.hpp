@@ -35,5 +35,4 @@ ColumnsVerdict judge_columns(const std::vector<probes::ColumnMeasurement>& refer
                              const std::vector<probes::ColumnMeasurement>& candidate, bool dtypes_equal,
                              std::int64_t rows, double allowed, double slack = cpu_slack);
 
-
 } // namespace h3diff::goldens

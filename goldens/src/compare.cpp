@@ -18,14 +18,15 @@ using probes::Graph;
 
 namespace {
 
-constexpr std::size_t most_details = 16;  // culprits whose tensors are read once more for rows and columns
+constexpr std::size_t most_details = 16; // culprits whose tensors are read once more for rows and columns
 constexpr std::size_t most_healing = 8;
 
 // The model's shape comes from the reference; where that does not say it, from the candidate.
 Result<probes::ModelShape> shape_of(const DumpReader& reference, const DumpReader& candidate) {
   const DumpReader& source = reference.facts().contains("num_layers") ? reference : candidate;
   auto shape = probes::shape_from_facts(source.facts());
-  if (!shape) return bad_input(fmt::format("{}: {}", source.path(), shape.error().message));
+  if (!shape)
+    return bad_input(fmt::format("{}: {}", source.path(), shape.error().message));
   constexpr std::int64_t most_blocks = 4096; // a stranger's number that sizes the graph
   const bool sane = shape->num_layers >= 0 && shape->num_layers <= most_blocks && shape->num_refiner_layers >= 0 &&
                     shape->num_refiner_layers <= most_blocks;
@@ -40,7 +41,8 @@ class ReferenceRows {
 public:
   ReferenceRows(const Graph& graph, const Alignment& alignment) : graph_(graph) {
     for (const auto& pair : alignment.pairs) {
-      if (!pair.info) continue;
+      if (!pair.info)
+        continue;
       for (const auto& segment : pair.segments)
         if (segment.reference && segment.reference->level >= probes::Level::stats)
           rows_.emplace(Place{pair.step, graph.position(pair.probe), segment.segment}, segment.reference);
@@ -51,9 +53,11 @@ public:
     const Place here{pair.step, graph_.position(pair.probe), segment};
     const auto known = [this](const Place& place) { return rows_.contains(place); };
     for (const Place& input : lineage(graph_, here, known).observed) {
-      if (input.step < 0) continue; // weights
+      if (input.step < 0)
+        continue; // weights
       const auto* row = rows_.at(input);
-      if (row->statistics.count > 1 && !is_constant(*row)) return true;
+      if (row->statistics.count > 1 && !is_constant(*row))
+        return true;
     }
     return false;
   }
@@ -64,7 +68,8 @@ private:
 };
 
 bool is_given(const ProbePair& pair) { // by the caller, not by the run itself
-  if (!pair.info || pair.info->op != "input") return false;
+  if (!pair.info || pair.info->op != "input")
+    return false;
   return pair.step == 0 || (pair.probe != "input.video" && pair.probe != "input.audio");
 }
 
@@ -86,10 +91,12 @@ Result<Judged> judge_all(const JudgeContext& context, const Alignment& alignment
   Judged out;
   std::optional<std::int32_t> drifted;
   for (const auto& pair : alignment.pairs) {
-    if (drifted && (pair.step != *drifted || !is_given(pair))) continue;
+    if (drifted && (pair.step != *drifted || !is_given(pair)))
+      continue;
     for (const auto& segment : pair.segments) {
       auto result = judge(context, pair, segment);
-      if (!result) return result.error();
+      if (!result)
+        return result.error();
       if (is_given(pair) && is_outside(result->outcome)) {
         as_drift(*result);
         drifted = pair.step;
@@ -104,14 +111,20 @@ Result<Judged> judge_all(const JudgeContext& context, const Alignment& alignment
 // Rows, columns and worst elements from the tensors themselves.
 Result<void> detail(const JudgeContext& context, const SegmentPair& segment, std::int64_t worst, ProbeResult& result,
                     std::vector<WorstElement>* elements) {
-  if (!segment.reference || !segment.candidate || result.outcome == Outcome::shape) return {};
+  if (!segment.reference || !segment.candidate || result.outcome == Outcome::shape)
+    return {};
   auto tensors = tensors_of(context, *segment.reference, *segment.candidate);
-  if (!tensors) return tensors.error();
-  if (!*tensors) return {};
+  if (!tensors)
+    return tensors.error();
+  if (!*tensors)
+    return {};
   auto found = tensor_detail(**tensors, result.tolerance.allowed, worst);
-  if (!found) return found.error();
-  if (elements) *elements = std::move(found->worst);
-  if (result.evidence != Evidence::tensors || (*tensors)->sampled()) return {};
+  if (!found)
+    return found.error();
+  if (elements)
+    *elements = std::move(found->worst);
+  if (result.evidence != Evidence::tensors || (*tensors)->sampled())
+    return {};
   if (result.bad_columns.empty() && !found->bad_columns.empty()) {
     result.bad_columns = found->bad_columns;
     result.reason += "; columns " + in_words(result.bad_columns);
@@ -125,17 +138,21 @@ Result<void> detail(const JudgeContext& context, const SegmentPair& segment, std
 
 std::string narrowing_command(const DumpReader& candidate, const FirstDivergence& first) {
   const std::int32_t steps = std::max(first.result.step, 0) + 1;
-  if (first.result.outcome == Outcome::dispatch) return "h3diff doctor";
+  if (first.result.outcome == Outcome::dispatch)
+    return "h3diff doctor";
   std::string capture = "stats";
   std::size_t named = 0;
   for (const auto& probe : first.probe_next)
-    if (++named <= 8) capture += fmt::format(",{}=full", probe);
-  if (named == 0) capture += fmt::format(",{}=full", probes::printable(first.result.probe, 80));
+    if (++named <= 8)
+      capture += fmt::format(",{}=full", probe);
+  if (named == 0)
+    capture += fmt::format(",{}=full", probes::printable(first.result.probe, 80));
   return capture_command(candidate, capture, steps, "narrowed.h5");
 }
 
 std::string after_dispatch(const std::vector<ProbeResult>& results, const Localisation& found) {
-  if (!found.first_divergence) return "the tensors themselves: nothing compared is outside";
+  if (!found.first_divergence)
+    return "the tensors themselves: nothing compared is outside";
   const auto& first = results[*found.first_divergence];
   return fmt::format("the tensors themselves: {} is first outside, step {}, {}: {}, {}", probes::printable(first.probe),
                      first.step, probes::name(first.segment), name(first.outcome), first.reason);
@@ -145,40 +162,51 @@ std::string after_dispatch(const std::vector<ProbeResult>& results, const Locali
 
 Result<CompareResult> compare(const DumpReader& reference, const DumpReader& candidate, const CompareOptions& options) {
   auto shape = shape_of(reference, candidate);
-  if (!shape) return shape.error();
+  if (!shape)
+    return shape.error();
   const Graph graph(*shape);
   if (options.verify) {
-    if (auto sound = verify_tensors(reference); !sound) return sound.error();
-    if (auto sound = verify_tensors(candidate); !sound) return sound.error();
+    if (auto sound = verify_tensors(reference); !sound)
+      return sound.error();
+    if (auto sound = verify_tensors(candidate); !sound)
+      return sound.error();
   }
 
   CompareResult out;
   out.reference_path = reference.path();
   out.candidate_path = candidate.path();
   out.notes = fact_notes(reference, candidate);
-  for (auto& note : declared_differences(reference, candidate)) out.notes.push_back(std::move(note));
+  for (auto& note : declared_differences(reference, candidate))
+    out.notes.push_back(std::move(note));
   std::vector<ProbeResult> dispatch = judge_dispatch(candidate, "candidate", graph);
-  for (auto& result : judge_dispatch(reference, "reference", graph)) dispatch.push_back(std::move(result));
+  for (auto& result : judge_dispatch(reference, "reference", graph))
+    dispatch.push_back(std::move(result));
 
   const Alignment alignment = align(reference, candidate, graph);
   out.notes.insert(out.notes.end(), alignment.notes.begin(), alignment.notes.end());
   auto expectation = Expectation::make(options.expect, alignment, graph);
-  if (!expectation) return expectation.error();
+  if (!expectation)
+    return expectation.error();
 
   const ReferenceRows rows(graph, alignment);
   const JudgeContext context{
-      reference, candidate, graph,
+      reference,
+      candidate,
+      graph,
       ToleranceContext{&graph, options.factor, claimed_dtype(reference), claimed_dtype(candidate)},
-      version_difference(reference, candidate), options.threads,
+      version_difference(reference, candidate),
+      options.threads,
       statistics_slack(reference, candidate),
       [&rows](const ProbePair& pair, probes::Segment segment) { return rows.neighbours_alive(pair, segment); }};
   auto judged = judge_all(context, alignment);
-  if (!judged) return judged.error();
+  if (!judged)
+    return judged.error();
   const Localisation found = localise(judged->results, graph);
 
   for (std::size_t i = 0; i < found.culprits.size() && i < most_details; ++i) {
     const std::size_t at = found.culprits[i];
-    if (at == found.first_divergence) continue; // below, with its worst elements
+    if (at == found.first_divergence)
+      continue; // below, with its worst elements
     if (auto done = detail(context, *judged->sources[at].second, 0, judged->results[at], nullptr); !done)
       return done.error();
   }
@@ -190,8 +218,10 @@ Result<CompareResult> compare(const DumpReader& reference, const DumpReader& can
   }
 
   out.culprits = dispatch;
-  for (const std::size_t at : found.culprits) out.culprits.push_back(judged->results[at]);
-  if (found.first_difference) out.first_difference = judged->results[*found.first_difference];
+  for (const std::size_t at : found.culprits)
+    out.culprits.push_back(judged->results[at]);
+  if (found.first_difference)
+    out.first_difference = judged->results[*found.first_difference];
   if (!dispatch.empty()) {
     out.first_divergence.emplace();
     out.first_divergence->result = dispatch.front();
@@ -200,22 +230,27 @@ Result<CompareResult> compare(const DumpReader& reference, const DumpReader& can
     out.first_divergence = explain(judged->results, *found.first_divergence, graph);
     out.first_divergence->worst = std::move(worst);
   }
-  if (out.first_divergence) out.first_divergence->repro = narrowing_command(candidate, *out.first_divergence);
+  if (out.first_divergence)
+    out.first_divergence->repro = narrowing_command(candidate, *out.first_divergence);
 
   auto healed = healing(judged->results, found.culprits, graph);
-  for (std::size_t i = 0; i < healed.size() && i < most_healing; ++i) out.notes.push_back(std::move(healed[i]));
-  out.hypotheses = hypotheses(Findings{context, alignment, judged->results, found.culprits,
-                                       [&](std::size_t i) { return judged->sources[i]; }});
+  for (std::size_t i = 0; i < healed.size() && i < most_healing; ++i)
+    out.notes.push_back(std::move(healed[i]));
+  out.hypotheses = hypotheses(
+      Findings{context, alignment, judged->results, found.culprits, [&](std::size_t i) { return judged->sources[i]; }});
   out.probes = std::move(judged->results);
   conclude(out, alignment, *expectation);
   return out;
 }
 
-Result<CompareResult> compare(const std::string& reference, const std::string& candidate, const CompareOptions& options) {
+Result<CompareResult> compare(const std::string& reference, const std::string& candidate,
+                              const CompareOptions& options) {
   auto left = DumpReader::open(reference);
-  if (!left) return left.error();
+  if (!left)
+    return left.error();
   auto right = DumpReader::open(candidate);
-  if (!right) return right.error();
+  if (!right)
+    return right.error();
   return compare(*left, *right, options);
 }
 

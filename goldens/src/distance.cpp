@@ -18,9 +18,9 @@ using probes::StoredTensor;
 
 namespace {
 
-constexpr std::int64_t chunk_bytes = std::int64_t{1} << 20;   // per tensor and thread: two of them stay in L2
-constexpr std::int64_t longest_row = std::int64_t{32} << 20;  // bytes; a longer row is not read
-constexpr std::int64_t most_groups = std::int64_t{1} << 20;   // rows or columns located apart, at most
+constexpr std::int64_t chunk_bytes = std::int64_t{1} << 20;  // per tensor and thread: two of them stay in L2
+constexpr std::int64_t longest_row = std::int64_t{32} << 20; // bytes; a longer row is not read
+constexpr std::int64_t most_groups = std::int64_t{1} << 20;  // rows or columns located apart, at most
 
 // The same code for several instruction sets. Lanes are fixed and products are not contracted, so the sums are the
 // same bits in each.
@@ -128,7 +128,8 @@ void sum_tiles(const std::byte* a, DType da, const std::byte* b, DType db, std::
     if (careful) {
       for (std::int64_t i = 0; i < n; ++i) {
         const bool fa = std::isfinite(va[i]), fb = std::isfinite(vb[i]);
-        if (fa && fb) continue;
+        if (fa && fb)
+          continue;
         part.lost += fa && !fb;
         part.gained += fb && !fa;
         ++left_out;
@@ -143,8 +144,7 @@ void sum_tiles(const std::byte* a, DType da, const std::byte* b, DType db, std::
 
 TensorSums sum_chunk(const std::byte* a, DType da, const std::byte* b, DType db, std::int64_t count) {
   TensorSums sums;
-  sums.identical =
-      da == db && std::memcmp(a, b, static_cast<std::size_t>(count) * probes::item_size(da)) == 0;
+  sums.identical = da == db && std::memcmp(a, b, static_cast<std::size_t>(count) * probes::item_size(da)) == 0;
   const auto run = [&](bool careful) {
     TensorSums out;
     out.identical = sums.identical;
@@ -163,7 +163,8 @@ TensorSums sum_chunk(const std::byte* a, DType da, const std::byte* b, DType db,
 }
 
 std::int64_t rows_per_chunk(const TensorPair& pair) {
-  const std::size_t item = std::max(probes::item_size(pair.reference_dtype()), probes::item_size(pair.candidate_dtype()));
+  const std::size_t item =
+      std::max(probes::item_size(pair.reference_dtype()), probes::item_size(pair.candidate_dtype()));
   const std::int64_t row = pair.cols() * static_cast<std::int64_t>(item);
   return std::max<std::int64_t>(1, row > 0 ? chunk_bytes / row : 1);
 }
@@ -171,8 +172,10 @@ std::int64_t rows_per_chunk(const TensorPair& pair) {
 struct Buffers {
   std::unique_ptr<std::byte[]> reference, candidate;
   Buffers(const TensorPair& pair, std::int64_t rows)
-      : reference(new std::byte[static_cast<std::size_t>(rows * pair.cols()) * probes::item_size(pair.reference_dtype())]),
-        candidate(new std::byte[static_cast<std::size_t>(rows * pair.cols()) * probes::item_size(pair.candidate_dtype())]) {}
+      : reference(
+            new std::byte[static_cast<std::size_t>(rows * pair.cols()) * probes::item_size(pair.reference_dtype())]),
+        candidate(
+            new std::byte[static_cast<std::size_t>(rows * pair.cols()) * probes::item_size(pair.candidate_dtype())]) {}
 };
 
 } // namespace
@@ -183,12 +186,15 @@ std::optional<TensorPair> TensorPair::match(const StoredTensor& reference, const
   const auto row_bytes = [](const StoredTensor& t) {
     return t.cols > longest_row ? longest_row + 1 : t.cols * static_cast<std::int64_t>(probes::item_size(t.dtype));
   };
-  if (row_bytes(reference) > longest_row || row_bytes(candidate) > longest_row) return std::nullopt;
+  if (row_bytes(reference) > longest_row || row_bytes(candidate) > longest_row)
+    return std::nullopt;
 
   const auto segment_rows = [](const StoredTensor& t) { return t.sampled_of > 0 ? t.sampled_of : t.rows; };
-  if (segment_rows(reference) != segment_rows(candidate)) return std::nullopt;
+  if (segment_rows(reference) != segment_rows(candidate))
+    return std::nullopt;
   const bool one_is_full = reference.rows == segment_rows(reference) || candidate.rows == segment_rows(candidate);
-  if (reference.rows != candidate.rows && !one_is_full) return std::nullopt;
+  if (reference.rows != candidate.rows && !one_is_full)
+    return std::nullopt;
 
   TensorPair pair;
   pair.reference_ = reference;
@@ -199,12 +205,14 @@ std::optional<TensorPair> TensorPair::match(const StoredTensor& reference, const
 }
 
 std::int64_t TensorPair::row_of_segment(std::int64_t row) const {
-  if (!sampled()) return row;
+  if (!sampled())
+    return row;
   return row * (segment_rows_ / rows_) + row * (segment_rows_ % rows_) / rows_; // floor(row * segment_rows / rows)
 }
 
 Result<void> TensorPair::read_one(const StoredTensor& tensor, std::int64_t begin, std::int64_t count, void* out) const {
-  if (tensor.rows == rows_) return tensor.read_rows(begin, count, out);
+  if (tensor.rows == rows_)
+    return tensor.read_rows(begin, count, out);
   const std::size_t row_bytes = static_cast<std::size_t>(tensor.cols) * probes::item_size(tensor.dtype);
   for (std::int64_t i = 0; i < count; ++i)
     if (auto read = tensor.read_rows(row_of_segment(begin + i), 1, static_cast<std::byte*>(out) + i * row_bytes); !read)
@@ -213,7 +221,8 @@ Result<void> TensorPair::read_one(const StoredTensor& tensor, std::int64_t begin
 }
 
 Result<void> TensorPair::read(std::int64_t begin, std::int64_t count, void* reference, void* candidate) const {
-  if (auto read = read_one(reference_, begin, count, reference); !read) return read.error();
+  if (auto read = read_one(reference_, begin, count, reference); !read)
+    return read.error();
   return read_one(candidate_, begin, count, candidate);
 }
 
@@ -230,8 +239,10 @@ void TensorSums::add(const TensorSums& other) {
 }
 
 double TensorSums::rel_l2() const {
-  if (pairs == 0) return std::numeric_limits<double>::quiet_NaN();
-  if (difference == 0) return 0;
+  if (pairs == 0)
+    return std::numeric_limits<double>::quiet_NaN();
+  if (difference == 0)
+    return 0;
   return std::sqrt(difference) / std::sqrt(reference); // infinite if the reference is all zero
 }
 
@@ -240,7 +251,8 @@ double TensorSums::std_ratio() const {
   const auto spread = [n](double squares, double sum) {
     return std::sqrt(std::max(0.0, squares / n - (sum / n) * (sum / n)));
   };
-  if (pairs == 0) return std::numeric_limits<double>::quiet_NaN();
+  if (pairs == 0)
+    return std::numeric_limits<double>::quiet_NaN();
   return spread(candidate, candidate_sum) / spread(reference, reference_sum);
 }
 
@@ -251,7 +263,8 @@ double TensorSums::cosine() const {
 Result<TensorSums> tensor_sums(const TensorPair& pair, int threads) {
   TensorSums sums;
   sums.identical = pair.reference_dtype() == pair.candidate_dtype();
-  if (pair.rows() == 0 || pair.cols() == 0) return sums;
+  if (pair.rows() == 0 || pair.cols() == 0)
+    return sums;
   const std::int64_t rows = std::min(rows_per_chunk(pair), pair.rows());
   const std::int64_t chunks = (pair.rows() + rows - 1) / rows;
 
@@ -270,7 +283,8 @@ Result<TensorSums> tensor_sums(const TensorPair& pair, int threads) {
         const std::int64_t begin = chunk * rows, count = std::min(rows, pair.rows() - begin);
         if (auto read = pair.read(begin, count, buffers.reference.get(), buffers.candidate.get()); !read) {
           const std::lock_guard lock(guard);
-          if (!failure) failure = read.error();
+          if (!failure)
+            failure = read.error();
           next = last;
           return;
         }
@@ -280,11 +294,14 @@ Result<TensorSums> tensor_sums(const TensorPair& pair, int threads) {
       }
     };
     std::vector<std::jthread> pool;
-    for (int i = 1; i < workers; ++i) pool.emplace_back(work);
+    for (int i = 1; i < workers; ++i)
+      pool.emplace_back(work);
     work();
     pool.clear();
-    if (failure) return *failure;
-    for (std::int64_t chunk = first; chunk < last; ++chunk) sums.add(parts[static_cast<std::size_t>(chunk - first)]);
+    if (failure)
+      return *failure;
+    for (std::int64_t chunk = first; chunk < last; ++chunk)
+      sums.add(parts[static_cast<std::size_t>(chunk - first)]);
   }
   return sums;
 }
@@ -297,8 +314,10 @@ struct Found {
 };
 
 bool worse(const Found& a, const Found& b) { // ties: the earlier element
-  if (a.distance != b.distance) return a.distance > b.distance;
-  if (a.element.row != b.element.row) return a.element.row < b.element.row;
+  if (a.distance != b.distance)
+    return a.distance > b.distance;
+  if (a.element.row != b.element.row)
+    return a.element.row < b.element.row;
   return a.element.column < b.element.column;
 }
 
@@ -306,7 +325,8 @@ bool worse(const Found& a, const Found& b) { // ties: the earlier element
 
 Result<TensorDetail> tensor_detail(const TensorPair& pair, double allowed, std::int64_t wanted) {
   TensorDetail detail;
-  if (pair.rows() == 0 || pair.cols() == 0) return detail;
+  if (pair.rows() == 0 || pair.cols() == 0)
+    return detail;
   const std::int64_t rows = std::min(rows_per_chunk(pair), pair.rows()), cols = pair.cols();
   GroupNorms by_row(pair.rows(), most_groups), by_column(cols, most_groups);
   const std::size_t ia = probes::item_size(pair.reference_dtype()), ib = probes::item_size(pair.candidate_dtype());
@@ -340,43 +360,56 @@ Result<TensorDetail> tensor_detail(const TensorPair& pair, double allowed, std::
             row_difference = distance;
             by_column.add(c + i, distance, 0);
           }
-          if (!(distance > 0) || wanted <= 0) continue;
+          if (!(distance > 0) || wanted <= 0)
+            continue;
           Found found{distance, {}};
           found.element.row = pair.row_of_segment(begin + r);
           found.element.column = c + i;
-          if (static_cast<std::int64_t>(worst.size()) == wanted && !worse(found, worst.back())) continue;
+          if (static_cast<std::int64_t>(worst.size()) == wanted && !worse(found, worst.back()))
+            continue;
           found.element.reference = a;
           found.element.candidate = b;
           found.element.reference_hex = hex_of(pair.reference_dtype(), pa + i * ia);
           found.element.candidate_hex = hex_of(pair.candidate_dtype(), pb + i * ib);
           worst.insert(std::upper_bound(worst.begin(), worst.end(), found, worse), std::move(found));
-          if (static_cast<std::int64_t>(worst.size()) > wanted) worst.pop_back();
+          if (static_cast<std::int64_t>(worst.size()) > wanted)
+            worst.pop_back();
         }
         by_row.add(begin + r, row_difference, row_reference);
       }
     }
   }
   detail.bad_rows = by_row.outside(allowed);
-  for (auto& range : detail.bad_rows) range = {pair.row_of_segment(range[0]), pair.row_of_segment(range[1])};
+  for (auto& range : detail.bad_rows)
+    range = {pair.row_of_segment(range[0]), pair.row_of_segment(range[1])};
   detail.bad_columns = by_column.outside(allowed);
-  for (auto& found : worst) detail.worst.push_back(std::move(found.element));
+  for (auto& found : worst)
+    detail.worst.push_back(std::move(found.element));
   return detail;
 }
 
 Result<bool> equal_leading_columns(const StoredTensor& a, const StoredTensor& b, std::int64_t columns) {
-  const auto row_bytes = [](const StoredTensor& t) { return t.cols * static_cast<std::int64_t>(probes::item_size(t.dtype)); };
-  if (a.dtype != b.dtype || a.rows != b.rows || columns > a.cols || columns > b.cols) return false;
-  if (a.cols > longest_row || b.cols > longest_row || row_bytes(a) > longest_row || row_bytes(b) > longest_row) return false;
+  const auto row_bytes = [](const StoredTensor& t) {
+    return t.cols * static_cast<std::int64_t>(probes::item_size(t.dtype));
+  };
+  if (a.dtype != b.dtype || a.rows != b.rows || columns > a.cols || columns > b.cols)
+    return false;
+  if (a.cols > longest_row || b.cols > longest_row || row_bytes(a) > longest_row || row_bytes(b) > longest_row)
+    return false;
   const std::int64_t longer = std::max<std::int64_t>(1, std::max(row_bytes(a), row_bytes(b)));
   const std::int64_t rows = std::max<std::int64_t>(1, chunk_bytes / longer);
-  std::vector<std::byte> left(static_cast<std::size_t>(rows * row_bytes(a))), right(static_cast<std::size_t>(rows * row_bytes(b)));
+  std::vector<std::byte> left(static_cast<std::size_t>(rows * row_bytes(a))),
+      right(static_cast<std::size_t>(rows * row_bytes(b)));
   const std::size_t common = static_cast<std::size_t>(columns) * probes::item_size(a.dtype);
   for (std::int64_t begin = 0; begin < a.rows; begin += rows) {
     const std::int64_t count = std::min(rows, a.rows - begin);
-    if (auto read = a.read_rows(begin, count, left.data()); !read) return read.error();
-    if (auto read = b.read_rows(begin, count, right.data()); !read) return read.error();
+    if (auto read = a.read_rows(begin, count, left.data()); !read)
+      return read.error();
+    if (auto read = b.read_rows(begin, count, right.data()); !read)
+      return read.error();
     for (std::int64_t r = 0; r < count; ++r)
-      if (std::memcmp(left.data() + r * row_bytes(a), right.data() + r * row_bytes(b), common) != 0) return false;
+      if (std::memcmp(left.data() + r * row_bytes(a), right.data() + r * row_bytes(b), common) != 0)
+        return false;
   }
   return true;
 }

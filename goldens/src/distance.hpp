@@ -36,7 +36,7 @@ struct TensorSums {
   double reference = 0, candidate = 0;
   double reference_sum = 0, candidate_sum = 0;
 
-  double rel_l2() const;             // NaN: no pairs; infinite: the reference is zero and the candidate is not
+  double rel_l2() const; // NaN: no pairs; infinite: the reference is zero and the candidate is not
   double std_ratio() const;
   double cosine() const;
   void add(const TensorSums&);

@@ -9,8 +9,8 @@ namespace h3diff::goldens {
 struct Findings {
   const JudgeContext& context;
   const Alignment& alignment;
-  const std::vector<ProbeResult>& results;      // localised
-  const std::vector<std::size_t>& culprits;     // into results
+  const std::vector<ProbeResult>& results;  // localised
+  const std::vector<std::size_t>& culprits; // into results
   // Where results[i] comes from.
   std::function<std::pair<const ProbePair*, const SegmentPair*>(std::size_t)> source;
 };

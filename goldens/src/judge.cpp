@@ -19,8 +19,8 @@ bool has_statistics(const IndexRow& row) { return row.level >= Level::stats; }
 struct Distance {
   Evidence evidence = Evidence::none;
   double rel_l2 = unknown, error = unknown, std_ratio = unknown, cosine = unknown;
-  double at_least = 0; // certain, where rel_l2 is an estimate
-  double slack = 0;    // of what rel_l2 was computed from
+  double at_least = 0;               // certain, where rel_l2 is an estimate
+  double slack = 0;                  // of what rel_l2 was computed from
   std::int64_t lost = 0, gained = 0; // non-finite values on one side only, where tensors show it
   std::string note;
 };
@@ -31,7 +31,8 @@ void from_sums(const TensorSums& sums, Distance& out) {
   out.evidence = Evidence::tensors;
   out.rel_l2 = sums.rel_l2();
   out.error = 0;
-  if (std::isnan(out.std_ratio)) out.std_ratio = sums.std_ratio();
+  if (std::isnan(out.std_ratio))
+    out.std_ratio = sums.std_ratio();
   out.cosine = sums.cosine();
   out.at_least = out.rel_l2;
   out.slack = 0;
@@ -61,15 +62,15 @@ double statistics_bound(const IndexRow& reference, const IndexRow& candidate, do
   const auto& a = reference.statistics;
   const auto& b = candidate.statistics;
   const double n = static_cast<double>(std::min(a.count - a.nan - a.inf, b.count - b.nan - b.inf));
-  double bound = statistics_distance(n, a.l2, a.mean, a.std, a.absmax, b.l2, b.mean, b.std, b.absmax,
-                                     slack);
+  double bound = statistics_distance(n, a.l2, a.mean, a.std, a.absmax, b.l2, b.mean, b.std, b.absmax, slack);
   for (const auto& [left, right] : {std::pair{&a.row_bands, &b.row_bands}, std::pair{&a.col_groups, &b.col_groups}}) {
     double squares = 0;
     for (std::size_t i = 0; i < left->size(); ++i) {
       const double before = (*left)[i], after = (*right)[i];
       const double rounding = (0x1p-23 + slack) * (std::fabs(before) + std::fabs(after));
       const double change = std::max(0.0, std::fabs(after - before) - rounding);
-      if (std::isfinite(change)) squares += change * change;
+      if (std::isfinite(change))
+        squares += change * change;
     }
     bound = std::max(bound, std::sqrt(squares));
   }
@@ -79,7 +80,8 @@ double statistics_bound(const IndexRow& reference, const IndexRow& candidate, do
 Result<Distance> measure_distance(const JudgeContext& context, const IndexRow& reference, const IndexRow& candidate) {
   Distance out;
   auto tensors = tensors_of(context, reference, candidate);
-  if (!tensors) return tensors.error();
+  if (!tensors)
+    return tensors.error();
   const bool statistics = has_statistics(reference) && has_statistics(candidate);
   if (statistics) {
     const auto& a = reference.statistics;
@@ -90,7 +92,8 @@ Result<Distance> measure_distance(const JudgeContext& context, const IndexRow& r
   std::optional<TensorSums> sample;
   if (*tensors) {
     auto sums = tensor_sums(**tensors, context.threads);
-    if (!sums) return sums.error();
+    if (!sums)
+      return sums.error();
     if (!(*tensors)->sampled()) {
       from_sums(*sums, out);
       return out;
@@ -99,15 +102,18 @@ Result<Distance> measure_distance(const JudgeContext& context, const IndexRow& r
   }
   if (statistics && reference.sketch_k > 0 && candidate.sketch_k > 0) {
     auto a = context.reference.sketch(reference);
-    if (!a) return a.error();
+    if (!a)
+      return a.error();
     auto b = context.candidate.sketch(candidate);
-    if (!b) return b.error();
-    if (!a->empty() && !b->empty()) from_sketches(*a, *b, reference, candidate, out);
+    if (!b)
+      return b.error();
+    if (!a->empty() && !b->empty())
+      from_sketches(*a, *b, reference, candidate, out);
   }
   if (sample) {
     // Sampled rows alone are a lower bound of the whole distance.
-    const double bound = ratio(std::sqrt(sample->difference), statistics ? reference.statistics.l2
-                                                                         : std::sqrt(sample->reference));
+    const double bound =
+        ratio(std::sqrt(sample->difference), statistics ? reference.statistics.l2 : std::sqrt(sample->reference));
     if (out.evidence == Evidence::none) {
       from_sums(*sample, out);
       out.error = unknown;
@@ -125,7 +131,8 @@ Result<Distance> measure_distance(const JudgeContext& context, const IndexRow& r
       }
     }
   }
-  if (!statistics) return out;
+  if (!statistics)
+    return out;
   const double bound = statistics_bound(reference, candidate, context.slack);
   if (out.evidence == Evidence::none) {
     out.evidence = Evidence::statistics;
@@ -138,10 +145,11 @@ Result<Distance> measure_distance(const JudgeContext& context, const IndexRow& r
   return out;
 }
 
-std::string shape_reason(const JudgeContext& context, const IndexRow& a, const IndexRow& b,
-                         Ranges& bad_columns, bool& failed, Error& error) {
+std::string shape_reason(const JudgeContext& context, const IndexRow& a, const IndexRow& b, Ranges& bad_columns,
+                         bool& failed, Error& error) {
   const std::string shapes = fmt::format("[{}, {}] where the reference has [{}, {}]", b.rows, b.cols, a.rows, a.cols);
-  if (a.rows != b.rows || a.cols == b.cols) return shapes;
+  if (a.rows != b.rows || a.cols == b.cols)
+    return shapes;
   const std::int64_t common = std::min(a.cols, b.cols);
   bool equal = false;
   const auto left = context.reference.columns(a.probe), right = context.candidate.columns(b.probe);
@@ -153,7 +161,8 @@ std::string shape_reason(const JudgeContext& context, const IndexRow& a, const I
     auto ta = context.reference.tensor(a);
     auto tb = context.candidate.tensor(b);
     Result<bool> leading = false;
-    if (ta && tb && *ta && *tb) leading = equal_leading_columns(**ta, **tb, common);
+    if (ta && tb && *ta && *tb)
+      leading = equal_leading_columns(**ta, **tb, common);
     if (!ta || !tb || !leading) {
       failed = true;
       error = !ta ? ta.error() : !tb ? tb.error() : leading.error();
@@ -161,14 +170,16 @@ std::string shape_reason(const JudgeContext& context, const IndexRow& a, const I
     }
     equal = *leading;
   }
-  if (b.cols > a.cols) bad_columns = {{a.cols, b.cols - 1}};
-  if (!equal) return shapes;
+  if (b.cols > a.cols)
+    bad_columns = {{a.cols, b.cols - 1}};
+  if (!equal)
+    return shapes;
   const std::string prefix = common == 1 ? "column 0 is" : fmt::format("columns 0-{} are", common - 1);
   if (b.cols > a.cols)
     return fmt::format("wider: {} bitwise the reference's, {} {} new", prefix, in_words(bad_columns),
                        b.cols - a.cols == 1 ? "is" : "are");
-  return fmt::format("narrower: {} bitwise the reference's, {} {} lacking", prefix,
-                     in_words({{b.cols, a.cols - 1}}), a.cols - b.cols == 1 ? "is" : "are");
+  return fmt::format("narrower: {} bitwise the reference's, {} {} lacking", prefix, in_words({{b.cols, a.cols - 1}}),
+                     a.cols - b.cols == 1 ? "is" : "are");
 }
 
 std::string nonfinite_reason(const IndexRow& a, const IndexRow& b, const Distance& distance) {
@@ -176,7 +187,8 @@ std::string nonfinite_reason(const IndexRow& a, const IndexRow& b, const Distanc
     const double share = 100.0 * static_cast<double>(b.statistics.nan + b.statistics.inf) /
                          static_cast<double>(std::max<std::int64_t>(1, b.statistics.count));
     const std::string here = fmt::format("{} NaN and {} Inf ({:.3g} %)", b.statistics.nan, b.statistics.inf, share);
-    if (a.statistics.nan + a.statistics.inf == 0) return here + ", the reference has none";
+    if (a.statistics.nan + a.statistics.inf == 0)
+      return here + ", the reference has none";
     return fmt::format("{}, the reference has {} NaN and {} Inf", here, a.statistics.nan, a.statistics.inf);
   }
   return fmt::format("{} values are not finite where the reference's are", distance.lost);
@@ -187,26 +199,32 @@ std::string nonfinite_reason(const IndexRow& a, const IndexRow& b, const Distanc
 double std_allowed(const IndexRow& reference, double allowed, double slack) {
   const auto& s = reference.statistics;
   const double rms = std::hypot(s.mean, s.std);
-  if (!(s.std > 1e-9 * rms)) return std::numeric_limits<double>::infinity();
+  if (!(s.std > 1e-9 * rms))
+    return std::numeric_limits<double>::infinity();
   return (allowed + slack) * rms / s.std;
 }
 
 void append(std::string& reason, const std::string& more) {
-  if (more.empty()) return;
-  if (!reason.empty()) reason += "; ";
+  if (more.empty())
+    return;
+  if (!reason.empty())
+    reason += "; ";
   reason += more;
 }
 
 void locate_by_bands(const IndexRow& a, const IndexRow& b, ProbeResult& result) {
-  if (!has_statistics(a) || !has_statistics(b)) return;
+  if (!has_statistics(a) || !has_statistics(b))
+    return;
   const double allowed = std::max(result.tolerance.allowed, 1e-6);
   if (result.bad_rows.empty() && a.rows > 1) {
     result.bad_rows = bands_outside(a.statistics.row_bands, b.statistics.row_bands, a.rows, allowed);
-    if (!result.bad_rows.empty()) append(result.reason, "about rows " + in_words(result.bad_rows));
+    if (!result.bad_rows.empty())
+      append(result.reason, "about rows " + in_words(result.bad_rows));
   }
   if (result.bad_columns.empty() && a.cols > 1) {
     result.bad_columns = bands_outside(a.statistics.col_groups, b.statistics.col_groups, a.cols, allowed);
-    if (!result.bad_columns.empty()) append(result.reason, "about columns " + in_words(result.bad_columns));
+    if (!result.bad_columns.empty())
+      append(result.reason, "about columns " + in_words(result.bad_columns));
   }
 }
 
@@ -237,7 +255,8 @@ void judge_distance(const IndexRow& a, const Distance& distance, ProbeResult& re
     const double high = distance.rel_l2 + distance.error;
     if (distance.at_least <= allowed && allowed < high)
       append(result.reason, fmt::format("the sketch's error bound ({:.2g} to {:.2g}) straddles the limit {:.3g}: "
-                                        "--capture full settles it", distance.at_least, high, allowed));
+                                        "--capture full settles it",
+                                        distance.at_least, high, allowed));
   }
   append(result.reason, distance.note);
 }
@@ -245,16 +264,19 @@ void judge_distance(const IndexRow& a, const Distance& distance, ProbeResult& re
 void judge_columns_into(const JudgeContext& context, const ProbePair& pair, const IndexRow& a, const IndexRow& b,
                         ProbeResult& result) {
   const auto columns = columns_of(context, pair, a, b, result.tolerance.allowed);
-  if (!columns.known) return;
+  if (!columns.known)
+    return;
   if (!columns.outside.empty()) {
     result.outcome = Outcome::diverged;
     Ranges good;
     std::int64_t next = 0;
     for (const auto& range : columns.differing) {
-      if (range[0] > next) good.push_back({next, range[0] - 1});
+      if (range[0] > next)
+        good.push_back({next, range[0] - 1});
       next = range[1] + 1;
     }
-    if (next < b.cols) good.push_back({next, b.cols - 1});
+    if (next < b.cols)
+      good.push_back({next, b.cols - 1});
     if (static_cast<std::int64_t>(columns.outside[0][1] - columns.outside[0][0] + 1) < b.cols)
       result.bad_columns = columns.outside;
     if (columns.good.columns > 0)
@@ -275,7 +297,8 @@ void judge_digests(const JudgeContext& context, const IndexRow& a, const IndexRo
                                 probes::name(a.dtype), probes::name(b.dtype));
   } else if (!context.version_differs.empty()) {
     result.outcome = Outcome::stale;
-    result.reason = fmt::format("only digests, and they are bound to versions that differ: {}", context.version_differs);
+    result.reason =
+        fmt::format("only digests, and they are bound to versions that differ: {}", context.version_differs);
   } else {
     result.outcome = Outcome::diverged;
     result.reason = "the digests differ, and there are no statistics to say by how much";
@@ -283,9 +306,12 @@ void judge_digests(const JudgeContext& context, const IndexRow& a, const IndexRo
 }
 
 bool may_be_mistrusted(const ProbePair& pair, const IndexRow& a, const IndexRow& b) {
-  if (!pair.info || pair.info->weight || pair.info->op == "input") return false;
-  if (pair.info->name.starts_with("rope.")) return false; // row 0 has angle 0 everywhere
-  if (pair.info->space == probes::RowSpace::timesteps && a.rows == 1) return false;
+  if (!pair.info || pair.info->weight || pair.info->op == "input")
+    return false;
+  if (pair.info->name.starts_with("rope."))
+    return false; // row 0 has angle 0 everywhere
+  if (pair.info->space == probes::RowSpace::timesteps && a.rows == 1)
+    return false;
   return is_constant(a) && is_constant(b);
 }
 
@@ -298,19 +324,24 @@ bool is_constant(const IndexRow& row) {
 
 ColumnsVerdict columns_of(const JudgeContext& context, const ProbePair& pair, const IndexRow& reference,
                           const IndexRow& candidate, double allowed) {
-  if (!pair.info || !pair.info->per_column) return {};
+  if (!pair.info || !pair.info->per_column)
+    return {};
   return judge_columns(context.reference.columns(reference.probe), context.candidate.columns(candidate.probe),
                        reference.dtype == candidate.dtype, reference.rows, allowed, context.slack);
 }
 
 Result<std::optional<TensorPair>> tensors_of(const JudgeContext& context, const IndexRow& reference,
                                              const IndexRow& candidate) {
-  if (reference.level < Level::rows || candidate.level < Level::rows) return std::optional<TensorPair>{};
+  if (reference.level < Level::rows || candidate.level < Level::rows)
+    return std::optional<TensorPair>{};
   auto a = context.reference.tensor(reference);
-  if (!a) return a.error();
+  if (!a)
+    return a.error();
   auto b = context.candidate.tensor(candidate);
-  if (!b) return b.error();
-  if (!*a || !*b) return std::optional<TensorPair>{};
+  if (!b)
+    return b.error();
+  if (!*a || !*b)
+    return std::optional<TensorPair>{};
   return TensorPair::match(**a, **b);
 }
 
@@ -342,7 +373,8 @@ Result<ProbeResult> judge(const JudgeContext& context, const ProbePair& pair, co
     bool failed = false;
     Error error;
     result.reason = shape_reason(context, a, b, result.bad_columns, failed, error);
-    if (failed) return error;
+    if (failed)
+      return error;
     return result;
   }
 
@@ -353,7 +385,8 @@ Result<ProbeResult> judge(const JudgeContext& context, const ProbePair& pair, co
     result.std_ratio = result.cosine = 1;
   } else {
     auto distance = measure_distance(context, a, b);
-    if (!distance) return distance.error();
+    if (!distance)
+      return distance.error();
     result.evidence = distance->evidence;
     result.rel_l2 = distance->rel_l2;
     result.rel_l2_error = distance->error;
@@ -377,21 +410,24 @@ Result<ProbeResult> judge(const JudgeContext& context, const ProbePair& pair, co
       judge_digests(context, a, b, result);
     } else {
       if (weight && a.dtype != b.dtype)
-        result.reason = fmt::format("held in {} where the reference holds {}", probes::name(b.dtype), probes::name(a.dtype));
+        result.reason =
+            fmt::format("held in {} where the reference holds {}", probes::name(b.dtype), probes::name(a.dtype));
       judge_distance(a, *distance, result);
       judge_columns_into(context, pair, a, b, result);
-      if (result.outcome == Outcome::diverged && distance->evidence != Evidence::tensors) locate_by_bands(a, b, result);
+      if (result.outcome == Outcome::diverged && distance->evidence != Evidence::tensors)
+        locate_by_bands(a, b, result);
     }
   }
 
   if (is_inside(result.outcome) && may_be_mistrusted(pair, a, b) && context.neighbours_alive(pair, segment.segment)) {
     result.outcome = Outcome::mistrusted;
     const bool zero = a.statistics.min == 0 && b.statistics.min == 0;
-    result.reason = zero ? "all zero on both sides, its neighbours are not"
-                         : "constant on both sides, its neighbours are not";
+    result.reason =
+        zero ? "all zero on both sides, its neighbours are not" : "constant on both sides, its neighbours are not";
   }
   if (!pair.reordered_before.empty()) {
-    const std::string was = is_outside(result.outcome) ? fmt::format(" ({}: {})", name(result.outcome), result.reason) : "";
+    const std::string was =
+        is_outside(result.outcome) ? fmt::format(" ({}: {})", name(result.outcome), result.reason) : "";
     result.outcome = Outcome::reordered;
     result.reason = fmt::format("runs before its input {}, after it in the reference{}", pair.reordered_before, was);
   }

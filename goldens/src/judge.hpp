@@ -16,7 +16,7 @@ struct JudgeContext {
   ToleranceContext tolerance;
   std::string version_differs; // a fact that makes digests incomparable: "torch 2.11.0 against 2.10.0"; empty if none
   int threads = 2;
-  double slack = cpu_slack;    // what statistics and sketches of these two producers may be off by
+  double slack = cpu_slack; // what statistics and sketches of these two producers may be off by
   // Are the reference's neighbours of this row alive (not constant)? Asked only for constant rows.
   std::function<bool(const ProbePair&, probes::Segment)> neighbours_alive;
 };

@@ -30,7 +30,8 @@ std::vector<Segment> feeding(Segment segment, const probes::ProbeInput& input, R
     return all;
   }
   const Segment one = probes::input_segment(segment, space);
-  if (one == Segment::all && !segments_of(space).empty()) return {};
+  if (one == Segment::all && !segments_of(space).empty())
+    return {};
   return {one};
 }
 
@@ -42,10 +43,12 @@ public:
   void from(const Place& place) {
     for (const auto& input : graph_.probes()[static_cast<std::size_t>(place.probe)].inputs) {
       const int position = graph_.position(input.probe);
-      if (position < 0) continue;
+      if (position < 0)
+        continue;
       const auto& info = graph_.probes()[static_cast<std::size_t>(position)];
       const std::int32_t step = info.weight ? -1 : input.previous_step ? place.step - 1 : place.step;
-      if (!info.weight && step < 0) continue;
+      if (!info.weight && step < 0)
+        continue;
       visit(info, Place{step, position, place.segment}, input);
     }
   }
@@ -73,7 +76,8 @@ private:
         fresh.push_back(place);
       }
     }
-    if (any) return; // segments that are not there have no rows
+    if (any)
+      return; // segments that are not there have no rows
     for (const auto& next : fresh)
       if (visited_.insert(next).second) {
         passed_.insert(next.probe);

@@ -16,8 +16,8 @@ struct Place {
 };
 
 struct Lineage {
-  std::vector<Place> observed;  // the nearest observed inputs, ascending
-  std::vector<int> unobserved;  // activations passed on the way, ascending
+  std::vector<Place> observed; // the nearest observed inputs, ascending
+  std::vector<int> unobserved; // activations passed on the way, ascending
   std::vector<int> unobserved_weights;
 };
 

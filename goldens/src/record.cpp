@@ -16,7 +16,8 @@ std::string text(std::string_view value) { return probes::printable(value, text_
 
 json texts(const std::vector<std::string>& values) {
   json out = json::array();
-  for (const auto& value : values) out.push_back(text(value));
+  for (const auto& value : values)
+    out.push_back(text(value));
   return out;
 }
 
@@ -28,7 +29,8 @@ json place(const ProbeResult& result) {
 
 // First and last over all ranges.
 json span_of(const std::vector<std::array<std::int64_t, 2>>& ranges) {
-  if (ranges.empty()) return nullptr;
+  if (ranges.empty())
+    return nullptr;
   return {ranges.front()[0], ranges.back()[1]};
 }
 
@@ -78,12 +80,20 @@ json culprits(const std::vector<ProbeResult>& results) {
     const std::string probe = text(result.probe);
     json* entry = nullptr;
     for (auto at = out.rbegin(); at != out.rend() && !entry; ++at)
-      if ((*at)["step"] == result.step && (*at)["probe"] == probe && (*at)["outcome"] == name(result.outcome)) entry = &*at;
-      else if ((*at)["step"] != result.step) break;
+      if ((*at)["step"] == result.step && (*at)["probe"] == probe && (*at)["outcome"] == name(result.outcome))
+        entry = &*at;
+      else if ((*at)["step"] != result.step)
+        break;
     if (!entry) {
-      out.push_back({{"step", result.step}, {"probe", probe}, {"op", text(result.op)}, {"outcome", name(result.outcome)},
-                     {"segments", json::array()}, {"reason", text(result.reason)}, {"rel_l2", number(result.rel_l2)},
-                     {"columns", span_of(result.bad_columns)}, {"rows", span_of(result.bad_rows)}});
+      out.push_back({{"step", result.step},
+                     {"probe", probe},
+                     {"op", text(result.op)},
+                     {"outcome", name(result.outcome)},
+                     {"segments", json::array()},
+                     {"reason", text(result.reason)},
+                     {"rel_l2", number(result.rel_l2)},
+                     {"columns", span_of(result.bad_columns)},
+                     {"rows", span_of(result.bad_rows)}});
       entry = &out.back();
     }
     (*entry)["segments"].push_back(probes::name(result.segment));
@@ -105,11 +115,13 @@ json to_json(const CompareResult& result) {
   out["culprits"] = culprits(result.culprits);
   out["hypotheses"] = json::array();
   for (const auto& hypothesis : result.hypotheses)
-    out["hypotheses"].push_back({{"kind", text(hypothesis.kind)}, {"evidence", text(hypothesis.evidence)},
+    out["hypotheses"].push_back({{"kind", text(hypothesis.kind)},
+                                 {"evidence", text(hypothesis.evidence)},
                                  {"confirm", text(hypothesis.confirm)}});
   out["notes"] = texts(result.notes);
   out["probes"] = json::array();
-  for (const auto& probe : result.probes) out["probes"].push_back(figures(probe));
+  for (const auto& probe : result.probes)
+    out["probes"].push_back(figures(probe));
   return out;
 }
 

@@ -10,9 +10,7 @@ namespace {
 
 DType coarser(DType a, DType b) { return probes::unit_roundoff(b) > probes::unit_roundoff(a) ? b : a; }
 
-std::string power_of_two(double value) {
-  return value > 0 ? fmt::format("2^{}", std::ilogb(value)) : "0";
-}
+std::string power_of_two(double value) { return value > 0 ? fmt::format("2^{}", std::ilogb(value)) : "0"; }
 
 std::string scaled(double factor, const std::string& text) {
   return factor == 1 ? text : fmt::format("{:g} x {}", factor, text);
@@ -34,7 +32,8 @@ std::int64_t blocks_passed(const probes::ProbeInfo& info, std::int32_t step, con
   const std::int64_t before_this_step = step > 0 ? shape.num_layers : 0;
   if (info.name.starts_with("final.") || info.name.starts_with("pred.") || info.name.starts_with("latent."))
     return before_this_step + shape.num_layers;
-  if (info.block < 0) return before_this_step;
+  if (info.block < 0)
+    return before_this_step;
   const bool block_ends = info.name.ends_with(".out");
   return before_this_step + info.block + (block_ends ? 1 : 0);
 }
@@ -47,18 +46,19 @@ Tolerance tolerance(const ToleranceContext& context, const probes::ProbeInfo* in
 
   if (info && rounded_once(*info, step)) {
     const double u = probes::unit_roundoff(dtype);
-    return {context.factor * u,
-            scaled(context.factor, fmt::format("{} = {:.3g} (one rounding to {})", power_of_two(u),
-                                               context.factor * u, probes::name(dtype)))};
+    return {context.factor * u, scaled(context.factor, fmt::format("{} = {:.3g} (one rounding to {})", power_of_two(u),
+                                                                   context.factor * u, probes::name(dtype)))};
   }
-  if (context.reference_claim) dtype = coarser(dtype, *context.reference_claim);
-  if (context.candidate_claim) dtype = coarser(dtype, *context.candidate_claim);
+  if (context.reference_claim)
+    dtype = coarser(dtype, *context.reference_claim);
+  if (context.candidate_claim)
+    dtype = coarser(dtype, *context.candidate_claim);
   const double u = probes::unit_roundoff(dtype);
   const std::int64_t k = info ? blocks_passed(*info, step, context.graph->shape()) : 0;
   const double allowed = context.factor * 8 * u * std::sqrt(1.0 + static_cast<double>(k));
-  return {allowed, scaled(context.factor, fmt::format("8 x {} x sqrt(1 + {}) = {:.3g} ({}, {} block{} passed)",
-                                                      power_of_two(u), k, allowed, probes::name(dtype), k,
-                                                      k == 1 ? "" : "s"))};
+  return {allowed,
+          scaled(context.factor, fmt::format("8 x {} x sqrt(1 + {}) = {:.3g} ({}, {} block{} passed)", power_of_two(u),
+                                             k, allowed, probes::name(dtype), k, k == 1 ? "" : "s"))};
 }
 
 } // namespace h3diff::goldens

@@ -8,7 +8,7 @@ namespace h3diff::goldens {
 
 struct ToleranceContext {
   const probes::Graph* graph = nullptr;
-  double factor = 1;                                    // CompareOptions::factor
+  double factor = 1;                                             // CompareOptions::factor
   std::optional<probes::DType> reference_claim, candidate_claim; // the runs' compute dtypes, where they say so
 };
 

@@ -37,12 +37,16 @@ Result<Expectation> Expectation::make(const std::vector<std::string>& patterns, 
     const bool unwanted = pattern.starts_with('!');
     const std::string glob = unwanted ? pattern.substr(1) : pattern;
     const auto hits = [&](const auto& name) { return probes::glob_match(glob, name); };
-    const bool known = std::any_of(in_reference.begin(), in_reference.end(), hits) ||
-                       std::any_of(graph.probes().begin(), graph.probes().end(), [&](const auto& p) { return hits(p.name); });
-    if (!known) return usage_error(fmt::format("--expect {}: no probe of this model or of the reference matches", probes::printable(pattern)));
+    const bool known =
+        std::any_of(in_reference.begin(), in_reference.end(), hits) ||
+        std::any_of(graph.probes().begin(), graph.probes().end(), [&](const auto& p) { return hits(p.name); });
+    if (!known)
+      return usage_error(
+          fmt::format("--expect {}: no probe of this model or of the reference matches", probes::printable(pattern)));
     (unwanted ? out.unwanted_ : out.wanted_).push_back(glob);
     const auto* info = graph.find(glob);
-    if (unwanted || !info || in_reference.contains(glob)) continue;
+    if (unwanted || !info || in_reference.contains(glob))
+      continue;
     if (info->weight) {
       out.absent_.emplace_back(-1, glob);
       continue;
@@ -53,7 +57,8 @@ Result<Expectation> Expectation::make(const std::vector<std::string>& patterns, 
         out.absent_.emplace_back(step, glob);
         any = true;
       }
-    if (!any) out.absent_.emplace_back(0, glob);
+    if (!any)
+      out.absent_.emplace_back(0, glob);
   }
   out.everything_ = out.wanted_.empty();
   return out;
@@ -61,7 +66,8 @@ Result<Expectation> Expectation::make(const std::vector<std::string>& patterns, 
 
 bool Expectation::expects(const std::string& probe) const {
   const auto hits = [&](const std::string& glob) { return probes::glob_match(glob, probe); };
-  if (std::any_of(unwanted_.begin(), unwanted_.end(), hits)) return false;
+  if (std::any_of(unwanted_.begin(), unwanted_.end(), hits))
+    return false;
   return everything_ || std::any_of(wanted_.begin(), wanted_.end(), hits);
 }
 
@@ -71,16 +77,20 @@ void conclude(CompareResult& result, const Alignment& alignment, const Expectati
   const ProbeResult* gate = nullptr;
   bool all_bitwise = true;
   for (const auto& probe : result.probes) {
-    if (is_inside(probe.outcome) || is_outside(probe.outcome)) ++judged[{probe.step, probe.probe}];
-    if (!gate && gates(probe.outcome) && expectation.expects(probe.probe)) gate = &probe;
+    if (is_inside(probe.outcome) || is_outside(probe.outcome))
+      ++judged[{probe.step, probe.probe}];
+    if (!gate && gates(probe.outcome) && expectation.expects(probe.probe))
+      gate = &probe;
     all_bitwise = all_bitwise && (probe.outcome == Outcome::bitwise || probe.outcome == Outcome::extra);
   }
   result.compared = 0;
   result.expected = static_cast<std::int64_t>(expectation.absent().size());
   for (const auto& pair : alignment.pairs) {
     std::int64_t segments = 0;
-    for (const auto& segment : pair.segments) segments += segment.reference != nullptr;
-    if (segments == 0 || !expectation.expects(pair.probe)) continue;
+    for (const auto& segment : pair.segments)
+      segments += segment.reference != nullptr;
+    if (segments == 0 || !expectation.expects(pair.probe))
+      continue;
     ++result.expected;
     const auto found = judged.find({pair.step, pair.probe});
     result.compared += found != judged.end() && found->second >= segments;
@@ -95,7 +105,8 @@ void conclude(CompareResult& result, const Alignment& alignment, const Expectati
     result.verdict = gate->outcome;
     result.exit_code = ExitCode::no_evidence;
   } else if (result.expected == 0 || result.compared < result.expected) {
-    if (result.expected == 0) result.notes.push_back("nothing was compared: the reference has no expected probe");
+    if (result.expected == 0)
+      result.notes.push_back("nothing was compared: the reference has no expected probe");
     result.verdict = Outcome::missing;
     result.exit_code = ExitCode::no_evidence;
   } else {

@@ -13,13 +13,13 @@ struct Dispatcher {
   ops::Op<ops::RmsNorm> rms_norm;
   ops::Op<ops::Rope> rope;
   ops::Op<ops::Attention> attention;
-  ops::Op<ops::Adaln> adaln;             // the time-embedder form
-  ops::Op<ops::AdalnCurve> adaln_curve;  // the curve form
+  ops::Op<ops::Adaln> adaln;            // the time-embedder form
+  ops::Op<ops::AdalnCurve> adaln_curve; // the curve form
   ops::Op<ops::Swiglu> swiglu;
   ops::Op<ops::Residual> residual;
   ops::Op<ops::Modulation> modulation;
-  ops::Op<ops::TimeEmbed> time_embed;    // the time-embedder form
-  ops::Op<ops::Silu> silu;               // the time-embedder form
+  ops::Op<ops::TimeEmbed> time_embed; // the time-embedder form
+  ops::Op<ops::Silu> silu;            // the time-embedder form
   ops::Op<ops::Pack> pack;
   ops::Op<ops::Euler> euler;
 

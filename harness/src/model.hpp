@@ -8,11 +8,11 @@ namespace h3diff::harness {
 
 // The arguments of one evaluation, on the model's device.
 struct ForwardInput {
-  at::Tensor video, audio, text;      // [1, rows, width]
-  at::Tensor timestep;                // [timesteps], float32
-  at::Tensor timestep_indices;        // [rows], int64
-  at::Tensor token_tags;              // [rows], int64
-  at::Tensor position_ids;            // [rows, 3], float32
+  at::Tensor video, audio, text; // [1, rows, width]
+  at::Tensor timestep;           // [timesteps], float32
+  at::Tensor timestep_indices;   // [rows], int64
+  at::Tensor token_tags;         // [rows], int64
+  at::Tensor position_ids;       // [rows, 3], float32
   ops::PackIndices indices;
 };
 

@@ -11,8 +11,8 @@ std::optional<float> generated_timestep(const cases::RowTimesteps& rows, const s
                                         std::int64_t conditioning) {
   if (conditioning >= static_cast<std::int64_t>(indices.size()))
     return std::nullopt;
-  return rows.timesteps[static_cast<std::size_t>(rows.indices[static_cast<std::size_t>(
-      indices[static_cast<std::size_t>(conditioning)])])];
+  return rows.timesteps[static_cast<std::size_t>(
+      rows.indices[static_cast<std::size_t>(indices[static_cast<std::size_t>(conditioning)])])];
 }
 
 } // namespace
@@ -85,8 +85,8 @@ Result<void> Problem::make_plan(int steps, float shift_video, float shift_audio,
     StepPlan step;
     step.t_video = video.timesteps[i];
     step.t_audio = audio.timesteps[i];
-    step.rows = i == 0 && !timesteps_given_alone ? given.timesteps
-                                                 : cases::row_timesteps(layout, step.t_video, step.t_audio);
+    step.rows =
+        i == 0 && !timesteps_given_alone ? given.timesteps : cases::row_timesteps(layout, step.t_video, step.t_audio);
     step.sigma_video = video.sigmas[i];
     step.sigma_audio = audio.sigmas[i];
     step.sigma_video_next = video.sigmas[i + 1];

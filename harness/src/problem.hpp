@@ -33,7 +33,7 @@ private:
   Result<void> make_plan(int steps, float shift_video, float shift_audio, bool timesteps_given_alone);
 
   std::unique_ptr<std::variant<cases::Bundle, cases::CaseSpec>> source_; // stable address: weights borrow it
-  cases::Inputs made_; // of a case
+  cases::Inputs made_;                                                   // of a case
   std::string capture_ = "stats";
   std::vector<StepPlan> plan_;
 };

@@ -85,8 +85,8 @@ Result<void> Recorder::record(const std::string& probe, const probes::TensorView
     row.sketch_k = measure.sketch_k;
     if (reference != nullptr && measure.statistics)
       row.cosine = probes::cosine(value, *reference, segment.ranges);
-    row.level = within_budget(wanted, measured.rows,
-                              measured.cols * static_cast<std::int64_t>(probes::item_size(value.dtype)));
+    row.level =
+        within_budget(wanted, measured.rows, measured.cols * static_cast<std::int64_t>(probes::item_size(value.dtype)));
     const Level level = row.level;
     writer_->add(std::move(row), measured.sketch);
     ++rows_;

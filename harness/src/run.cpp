@@ -127,9 +127,8 @@ private:
 
   Result<void> open_recorder() {
     const int steps = static_cast<int>(problem_.plan().size());
-    auto recorder = Recorder::create(
-        {options_.output, options_.overwrite, settings_.capture, options_.threads, steps}, problem_.shape(),
-        run_facts(settings_, problem_));
+    auto recorder = Recorder::create({options_.output, options_.overwrite, settings_.capture, options_.threads, steps},
+                                     problem_.shape(), run_facts(settings_, problem_));
     if (!recorder)
       return recorder.error();
     recorder_.emplace(*std::move(recorder));
@@ -206,8 +205,8 @@ Result<RunSummary> run(const RunOptions& options, const volatile bool* interrupt
   try {
     return run_checked(options, interrupted);
   } catch (const c10::OutOfMemoryError& error) {
-    return environment_error(fmt::format("{}: out of memory on {}: {}", options.source, options.device,
-                                         error.what_without_backtrace()));
+    return environment_error(
+        fmt::format("{}: out of memory on {}: {}", options.source, options.device, error.what_without_backtrace()));
   } catch (const std::bad_alloc&) {
     return environment_error(fmt::format("{}: out of memory", options.source));
   } catch (const c10::Error& error) {

@@ -8,8 +8,7 @@ namespace h3diff::harness {
 namespace {
 
 // A host tensor with a copy of `values`; in memory of its own, aligned as torch aligns.
-template <class T>
-at::Tensor tensor_of(const std::vector<T>& values, at::IntArrayRef sizes, at::ScalarType type) {
+template <class T> at::Tensor tensor_of(const std::vector<T>& values, at::IntArrayRef sizes, at::ScalarType type) {
   at::Tensor tensor = at::empty(sizes, type);
   TORCH_INTERNAL_ASSERT(tensor.numel() == static_cast<std::int64_t>(values.size()));
   std::copy(values.begin(), values.end(), tensor.data_ptr<T>());

@@ -15,7 +15,7 @@ public:
 
 private:
   at::Device device_;
-  at::Tensor video_, audio_, text_;     // [1, rows, width]
+  at::Tensor video_, audio_, text_; // [1, rows, width]
   at::Tensor token_tags_, position_ids_;
   ops::PackIndices indices_;
   std::int64_t cond_video_rows_, cond_audio_rows_;

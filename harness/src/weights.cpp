@@ -17,9 +17,7 @@ bool is_island(std::string_view module) {
 }
 
 // Pruned checkpoints keep the table and every AdaLN projection in float32.
-bool is_curve_float32(std::string_view module) {
-  return module == "adaln_t_table" || module.ends_with("adaln_proj");
-}
+bool is_curve_float32(std::string_view module) { return module == "adaln_t_table" || module.ends_with("adaln_proj"); }
 
 DType target_dtype(std::string_view module, const probes::ModelShape& shape, const LoadOptions& options) {
   if (shape.curve() && is_curve_float32(module))

@@ -46,9 +46,9 @@ struct Weights {
 struct LoadOptions {
   probes::DType compute_dtype = probes::DType::float32;
   probes::DType island_dtype = probes::DType::float32;
-  bool flat_qkv = false;        // op attn_qkv
-  bool gate_first = false;      // op fc1
-  at::Tensor rope_inv_freq;     // computed by the rope op
+  bool flat_qkv = false;    // op attn_qkv
+  bool gate_first = false;  // op fc1
+  at::Tensor rope_inv_freq; // computed by the rope op
   at::Device device = at::kCPU;
   ZeroColumns zero_columns;
 };

@@ -118,7 +118,8 @@ Result<std::unique_ptr<CommitFile>> CommitFile::create(const std::string& path) 
   struct flock lock {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
-  struct stat opened {}, named {};
+  struct stat opened {
+  }, named{};
   if (fcntl(file->fd_, F_OFD_SETLK, &lock) != 0) {
     if (errno == EAGAIN || errno == EACCES)
       return usage_error(fmt::format("{} is being written by another run", path));
@@ -254,17 +255,16 @@ Result<void> CommitFile::commit() {
     return failure();
   struct stat info {};
   // HDF5 refuses a file that is shorter than its superblock says.
-  if (fstat(fd_, &info) != 0 || (static_cast<std::uint64_t>(info.st_size) < end_ &&
-                                 ftruncate(fd_, static_cast<off_t>(end_)) != 0)) {
+  if (fstat(fd_, &info) != 0 ||
+      (static_cast<std::uint64_t>(info.st_size) < end_ && ftruncate(fd_, static_cast<off_t>(end_)) != 0)) {
     error_ = errno;
     return failure();
   }
   std::vector<std::map<std::uint64_t, Held>::const_iterator> order;
   for (auto at = held_.cbegin(); at != held_.cend(); ++at)
     order.push_back(at);
-  std::stable_sort(order.begin(), order.end(), [&](const auto& a, const auto& b) {
-    return rank(a->first, a->second) < rank(b->first, b->second);
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](const auto& a, const auto& b) { return rank(a->first, a->second) < rank(b->first, b->second); });
   for (const auto& at : order)
     if (!apply(at->first, at->second))
       return failure();

@@ -31,11 +31,11 @@ public:
   CommitFile(const CommitFile&) = delete;
   CommitFile& operator=(const CommitFile&) = delete;
 
-  Handle access_list();                            // a file access property list for H5Fcreate
+  Handle access_list(); // a file access property list for H5Fcreate
   void set_last(std::vector<std::uint64_t> addresses) { last_ = std::move(addresses); } // of object headers, in order
-  Result<void> commit();                           // call after H5Fflush or H5Fclose
-  Result<void> sync();                             // to the device
-  Result<void> failure() const;                    // the remembered failure, if any
+  Result<void> commit();        // call after H5Fflush or H5Fclose
+  Result<void> sync();          // to the device
+  Result<void> failure() const; // the remembered failure, if any
   // Writes to space that HDF5 has allocated since the last commit.
   void write_through(std::uint64_t address, const void* data, std::size_t size);
 
@@ -64,7 +64,7 @@ private:
   std::uint64_t committed_ = 0; // the same at the last commit
   std::vector<std::uint64_t> last_;
   std::map<std::uint64_t, Held> held_; // by address, disjoint
-  static inline int writes_left = -1; // no limit
+  static inline int writes_left = -1;  // no limit
 };
 
 } // namespace h3diff::probes

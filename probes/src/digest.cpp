@@ -8,16 +8,20 @@ namespace {
 constexpr std::uint64_t length_factor_0 = 0x165667B19E3779F9, length_factor_1 = 0x27D4EB2F165667C5;
 
 void put_hex(std::uint64_t value, char* to) {
-  for (int i = 15; i >= 0; --i, value >>= 4) to[i] = "0123456789abcdef"[value & 15];
+  for (int i = 15; i >= 0; --i, value >>= 4)
+    to[i] = "0123456789abcdef"[value & 15];
 }
 
 std::optional<std::uint64_t> get_hex(std::string_view text) {
   std::uint64_t value = 0;
   for (const char c : text) {
     int digit = 0;
-    if (c >= '0' && c <= '9') digit = c - '0';
-    else if (c >= 'a' && c <= 'f') digit = c - 'a' + 10;
-    else return std::nullopt;
+    if (c >= '0' && c <= '9')
+      digit = c - '0';
+    else if (c >= 'a' && c <= 'f')
+      digit = c - 'a' + 10;
+    else
+      return std::nullopt;
     value = value << 4 | static_cast<std::uint64_t>(digit);
   }
   return value;
@@ -33,9 +37,11 @@ std::string Digest::hex() const {
 }
 
 std::optional<Digest> Digest::parse(std::string_view hex) {
-  if (hex.size() != 32) return std::nullopt;
+  if (hex.size() != 32)
+    return std::nullopt;
   const auto a = get_hex(hex.substr(0, 16)), b = get_hex(hex.substr(16));
-  if (!a || !b) return std::nullopt;
+  if (!a || !b)
+    return std::nullopt;
   return Digest{*a, *b};
 }
 

@@ -40,13 +40,15 @@ template <class T> T read(const void* element) {
 float half_to_float(std::uint16_t half) {
   const std::uint32_t magnitude = half & 0x7FFFu;
   float value = std::bit_cast<float>(magnitude << 13) * 0x1p112f;
-  if (magnitude >= 0x7C00u) value = std::bit_cast<float>((magnitude << 13) | 0x7F800000u);
+  if (magnitude >= 0x7C00u)
+    value = std::bit_cast<float>((magnitude << 13) | 0x7F800000u);
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) | (static_cast<std::uint32_t>(half & 0x8000u) << 16));
 }
 
 // e4m3fn: bias 7, no infinities, NaN only as S.1111.111.
 float e4m3_to_float(std::uint8_t bits) {
-  if ((bits & 0x7Fu) == 0x7Fu) return std::bit_cast<float>((static_cast<std::uint32_t>(bits & 0x80u) << 24) | 0x7FC00000u);
+  if ((bits & 0x7Fu) == 0x7Fu)
+    return std::bit_cast<float>((static_cast<std::uint32_t>(bits & 0x80u) << 24) | 0x7FC00000u);
   const float value = std::bit_cast<float>(static_cast<std::uint32_t>(bits & 0x7Fu) << 20) * 0x1p120f;
   return (bits & 0x80u) != 0 ? -value : value;
 }
@@ -60,15 +62,18 @@ double smallest_normal(DType dtype) { return format(dtype).smallest_normal; }
 
 std::optional<DType> parse_dtype(std::string_view text) {
   for (std::size_t i = 0; i < formats.size(); ++i)
-    if (formats[i].name == text) return static_cast<DType>(i);
+    if (formats[i].name == text)
+      return static_cast<DType>(i);
   return std::nullopt;
 }
 
 double unit_roundoff(DType dtype) {
   const Format& f = format(dtype);
-  if (!f.floating) return 0;
+  if (!f.floating)
+    return 0;
   double value = 1;
-  for (int bit = 0; bit < f.significand; ++bit) value /= 2;
+  for (int bit = 0; bit < f.significand; ++bit)
+    value /= 2;
   return value;
 }
 

@@ -63,8 +63,7 @@ Result<ModelShape> shape_from_facts(const RunFacts& facts) {
   ModelShape shape;
   for (const auto& [name, field] : shape_fields) {
     // A curve model has no time embedder whose widths could be told.
-    const bool of_embedder =
-        field == &ModelShape::freq_dim || field == &ModelShape::time_embed_hidden_dim;
+    const bool of_embedder = field == &ModelShape::freq_dim || field == &ModelShape::time_embed_hidden_dim;
     if (curve && of_embedder && !facts.contains(name))
       continue;
     const auto value = size(name);

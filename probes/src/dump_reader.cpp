@@ -118,8 +118,8 @@ Result<void> DumpReader::Impl::take_steps(const std::vector<StepRecord>& records
       return refuse("row {} of /steps is step {}", i, record.step);
     if (!seen.insert(record.step).second)
       return refuse("row {} of /steps repeats step {}", i, record.step);
-    steps.push_back({record.step, record.sigma_video, record.sigma_audio, record.sigma_video_next,
-                     record.sigma_audio_next});
+    steps.push_back(
+        {record.step, record.sigma_video, record.sigma_audio, record.sigma_video_next, record.sigma_audio_next});
   }
   return {};
 }
@@ -193,8 +193,8 @@ Result<void> DumpReader::Impl::check_statistics(const IndexRow& row, std::size_t
       return refuse("row {} of /index counts {} of {} elements", number, count, elements);
   if (s.absmax_row < -1 || s.absmax_row >= std::max<std::int64_t>(row.rows, 1) || s.absmax_col < -1 ||
       s.absmax_col >= std::max<std::int64_t>(row.cols, 1))
-    return refuse("row {} of /index has its absmax at ({}, {}) of a {} x {} tensor", number, s.absmax_row,
-                  s.absmax_col, row.rows, row.cols);
+    return refuse("row {} of /index has its absmax at ({}, {}) of a {} x {} tensor", number, s.absmax_row, s.absmax_col,
+                  row.rows, row.cols);
   if (row.sketch_k == 0)
     return {};
   const std::size_t slot = sketch_slot(row.sketch_k);

@@ -165,8 +165,7 @@ Result<std::optional<Fact>> Scanner::attribute(hid_t object, const std::string& 
     return std::optional<Fact>(value);
   }
   if (required_kind)
-    return refuse("attribute {} of {} is neither a fixed-length string nor an integer nor a float", where,
-                  object_name);
+    return refuse("attribute {} of {} is neither a fixed-length string nor an integer nor a float", where, object_name);
   return std::optional<Fact>();
 }
 
@@ -208,8 +207,8 @@ Result<void> Scanner::scan_facts() {
   RunFacts facts;
   for (hsize_t i = 0; i < info.num_attrs; ++i) {
     char name[256] = {};
-    const ssize_t length = H5Aget_name_by_idx(run->get(), ".", H5_INDEX_NAME, H5_ITER_INC, i, name, sizeof name,
-                                              H5P_DEFAULT);
+    const ssize_t length =
+        H5Aget_name_by_idx(run->get(), ".", H5_INDEX_NAME, H5_ITER_INC, i, name, sizeof name, H5P_DEFAULT);
     if (length <= 0)
       return refuse("attribute {} of /run has no readable name ({})", i, printable(hdf5_message(), 200));
     if (static_cast<std::size_t>(length) >= sizeof name)
@@ -252,8 +251,7 @@ Result<std::vector<Link>> Scanner::links(hid_t group, const std::string& name) {
                     printable(link.name, 60));
   // A writer that died while HDF5 split a node of the group leaves links of that node listed twice (commit_file.hpp).
   std::sort(found.begin(), found.end(), [](const Link& a, const Link& b) { return a.name < b.name; });
-  found.erase(std::unique(found.begin(), found.end(),
-                          [](const Link& a, const Link& b) { return a.name == b.name; }),
+  found.erase(std::unique(found.begin(), found.end(), [](const Link& a, const Link& b) { return a.name == b.name; }),
               found.end());
   return found;
 }
@@ -376,8 +374,7 @@ Result<void> Scanner::check_columns(hid_t type, const TableLayout& table, std::v
 }
 
 // Opens a table of the given rank; returns its rows, and the width of a 2-D one.
-Result<hsize_t> Scanner::open_table(const std::string& name, int rank, Handle& dataset, Handle& type,
-                                    hsize_t& width) {
+Result<hsize_t> Scanner::open_table(const std::string& name, int rank, Handle& dataset, Handle& type, hsize_t& width) {
   dataset = dataset_handle(H5Dopen2(file_.get(), name.c_str(), H5P_DEFAULT));
   if (!dataset)
     return refuse("{} cannot be opened as a dataset ({})", name, printable(hdf5_message(), 200));
@@ -385,8 +382,7 @@ Result<hsize_t> Scanner::open_table(const std::string& name, int rank, Handle& d
   const Handle space = space_handle(H5Dget_space(dataset.get()));
   hsize_t dims[2] = {0, 1};
   if (!type || !space || H5Sget_simple_extent_type(space.get()) != H5S_SIMPLE ||
-      H5Sget_simple_extent_ndims(space.get()) != rank ||
-      H5Sget_simple_extent_dims(space.get(), dims, nullptr) != rank)
+      H5Sget_simple_extent_ndims(space.get()) != rank || H5Sget_simple_extent_dims(space.get(), dims, nullptr) != rank)
     return refuse("{} does not have {} dimension{}", name, rank, rank == 1 ? "" : "s");
   width = dims[1];
   return dims[0];

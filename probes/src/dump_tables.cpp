@@ -23,23 +23,23 @@ template <class T> constexpr ColumnKind kind_of() {
 }
 
 // The field's name is the column's name.
-#define H3DIFF_COLUMN(record, field) \
-  TableColumn { #field, kind_of<decltype(record::field)>(), sizeof(record::field), offsetof(record, field) }
+#define H3DIFF_COLUMN(record, field)                                                                                   \
+  TableColumn { #field, kind_of < decltype(record::field)>(), sizeof(record::field), offsetof(record, field) }
 
 constexpr TableColumn index_columns[] = {
-    H3DIFF_COLUMN(IndexRecord, step),       H3DIFF_COLUMN(IndexRecord, probe),
-    H3DIFF_COLUMN(IndexRecord, segment),    H3DIFF_COLUMN(IndexRecord, dtype),
+    H3DIFF_COLUMN(IndexRecord, step),         H3DIFF_COLUMN(IndexRecord, probe),
+    H3DIFF_COLUMN(IndexRecord, segment),      H3DIFF_COLUMN(IndexRecord, dtype),
     H3DIFF_COLUMN(IndexRecord, stored_dtype), H3DIFF_COLUMN(IndexRecord, rows),
-    H3DIFF_COLUMN(IndexRecord, cols),       H3DIFF_COLUMN(IndexRecord, digest),
-    H3DIFF_COLUMN(IndexRecord, level),      H3DIFF_COLUMN(IndexRecord, zeros),
-    H3DIFF_COLUMN(IndexRecord, nan),        H3DIFF_COLUMN(IndexRecord, inf),
-    H3DIFF_COLUMN(IndexRecord, subnormal),  H3DIFF_COLUMN(IndexRecord, mean),
-    H3DIFF_COLUMN(IndexRecord, std),        H3DIFF_COLUMN(IndexRecord, l2),
-    H3DIFF_COLUMN(IndexRecord, min),        H3DIFF_COLUMN(IndexRecord, max),
-    H3DIFF_COLUMN(IndexRecord, absmax),     H3DIFF_COLUMN(IndexRecord, absmax_row),
-    H3DIFF_COLUMN(IndexRecord, absmax_col), H3DIFF_COLUMN(IndexRecord, cosine),
-    H3DIFF_COLUMN(IndexRecord, row_bands),  H3DIFF_COLUMN(IndexRecord, col_groups),
-    H3DIFF_COLUMN(IndexRecord, sketch_k),   H3DIFF_COLUMN(IndexRecord, sketch_row),
+    H3DIFF_COLUMN(IndexRecord, cols),         H3DIFF_COLUMN(IndexRecord, digest),
+    H3DIFF_COLUMN(IndexRecord, level),        H3DIFF_COLUMN(IndexRecord, zeros),
+    H3DIFF_COLUMN(IndexRecord, nan),          H3DIFF_COLUMN(IndexRecord, inf),
+    H3DIFF_COLUMN(IndexRecord, subnormal),    H3DIFF_COLUMN(IndexRecord, mean),
+    H3DIFF_COLUMN(IndexRecord, std),          H3DIFF_COLUMN(IndexRecord, l2),
+    H3DIFF_COLUMN(IndexRecord, min),          H3DIFF_COLUMN(IndexRecord, max),
+    H3DIFF_COLUMN(IndexRecord, absmax),       H3DIFF_COLUMN(IndexRecord, absmax_row),
+    H3DIFF_COLUMN(IndexRecord, absmax_col),   H3DIFF_COLUMN(IndexRecord, cosine),
+    H3DIFF_COLUMN(IndexRecord, row_bands),    H3DIFF_COLUMN(IndexRecord, col_groups),
+    H3DIFF_COLUMN(IndexRecord, sketch_k),     H3DIFF_COLUMN(IndexRecord, sketch_row),
 };
 
 constexpr TableColumn column_columns[] = {
@@ -50,14 +50,16 @@ constexpr TableColumn column_columns[] = {
 };
 
 constexpr TableColumn dispatch_columns[] = {
-    H3DIFF_COLUMN(DispatchRecord, op),       H3DIFF_COLUMN(DispatchRecord, implementation),
-    H3DIFF_COLUMN(DispatchRecord, declared), H3DIFF_COLUMN(DispatchRecord, calls),
+    H3DIFF_COLUMN(DispatchRecord, op),        H3DIFF_COLUMN(DispatchRecord, implementation),
+    H3DIFF_COLUMN(DispatchRecord, declared),  H3DIFF_COLUMN(DispatchRecord, calls),
     H3DIFF_COLUMN(DispatchRecord, fallbacks),
 };
 
 constexpr TableColumn step_columns[] = {
-    H3DIFF_COLUMN(StepRecord, step),        H3DIFF_COLUMN(StepRecord, sigma_video),
-    H3DIFF_COLUMN(StepRecord, sigma_audio), H3DIFF_COLUMN(StepRecord, sigma_video_next),
+    H3DIFF_COLUMN(StepRecord, step),
+    H3DIFF_COLUMN(StepRecord, sigma_video),
+    H3DIFF_COLUMN(StepRecord, sigma_audio),
+    H3DIFF_COLUMN(StepRecord, sigma_video_next),
     H3DIFF_COLUMN(StepRecord, sigma_audio_next),
 };
 

@@ -167,7 +167,7 @@ struct DumpWriter::Impl {
   };
   std::vector<HeldRow> index;
   std::vector<ColumnRecord> columns;
-  RunFacts facts; // not written yet
+  RunFacts facts;               // not written yet
   std::optional<Error> refused; // from a call that returns nothing; the next call that can, tells it
 
   Error failed(const char* what) const {
@@ -188,8 +188,7 @@ struct DumpWriter::Impl {
                             std::span<const RowRange> ranges, std::int64_t sample_rows);
   Result<void> close_file();
 
-  template <class Record>
-  Result<void> append_records(const TableLayout& layout, const std::vector<Record>& records) {
+  template <class Record> Result<void> append_records(const TableLayout& layout, const std::vector<Record>& records) {
     if (records.empty())
       return {};
     const Handle in_memory = table_type(layout, false), in_file = table_type(layout, true);
@@ -259,8 +258,8 @@ Result<hid_t> DumpWriter::Impl::table(const std::string& key, hid_t type, hsize_
   H5Pset_chunk(list.get(), rank, chunk);
   H5Pset_fill_time(list.get(), H5D_FILL_TIME_ALLOC);
   H5Pset_obj_track_times(list.get(), false);
-  Handle dataset = dataset_handle(
-      H5Dcreate2(file.get(), key.c_str(), type, space.get(), H5P_DEFAULT, list.get(), H5P_DEFAULT));
+  Handle dataset =
+      dataset_handle(H5Dcreate2(file.get(), key.c_str(), type, space.get(), H5P_DEFAULT, list.get(), H5P_DEFAULT));
   if (!dataset)
     return failed("creating a table");
   return tables.emplace(key, std::move(dataset)).first->second.get();
@@ -356,10 +355,10 @@ Result<void> DumpWriter::Impl::open() {
   const Handle space = space_handle(H5Screate(H5S_SCALAR));
   const Handle format_type = string_type(std::strlen("h3diff-dump"));
   const Handle root = group_handle(H5Gopen2(file.get(), "/", H5P_DEFAULT));
-  const Handle format = attribute_handle(
-      H5Acreate2(root.get(), "format", format_type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT));
-  const Handle version = attribute_handle(
-      H5Acreate2(root.get(), "version", H5T_STD_I64LE, space.get(), H5P_DEFAULT, H5P_DEFAULT));
+  const Handle format =
+      attribute_handle(H5Acreate2(root.get(), "format", format_type.get(), space.get(), H5P_DEFAULT, H5P_DEFAULT));
+  const Handle version =
+      attribute_handle(H5Acreate2(root.get(), "version", H5T_STD_I64LE, space.get(), H5P_DEFAULT, H5P_DEFAULT));
   const std::int64_t one = 1;
   if (!format || !version || H5Awrite(format.get(), format_type.get(), "h3diff-dump") < 0 ||
       H5Awrite(version.get(), H5T_NATIVE_INT64, &one) < 0)
@@ -419,8 +418,8 @@ Result<void> DumpWriter::Impl::write_tensor(std::int32_t step, const std::string
   H5Pset_fill_time(list.get(), H5D_FILL_TIME_NEVER);
   H5Pset_obj_track_times(list.get(), false);
   const std::string segment_name(name(segment));
-  const Handle dataset = dataset_handle(H5Dcreate2(*parent, segment_name.c_str(), type.get(), space.get(),
-                                                   H5P_DEFAULT, list.get(), H5P_DEFAULT));
+  const Handle dataset = dataset_handle(
+      H5Dcreate2(*parent, segment_name.c_str(), type.get(), space.get(), H5P_DEFAULT, list.get(), H5P_DEFAULT));
   if (!dataset)
     return failed("creating a tensor");
 
@@ -500,7 +499,8 @@ Result<DumpWriter> DumpWriter::create(const Options& options, const RunFacts& fa
 void DumpWriter::add(IndexRow row, std::span<const double> sketch) {
   row.sketch_k = static_cast<int>(sketch.size());
   row.sketch_row = -1; // known when the step ends
-  if (!sketch.empty() && std::find(std::begin(sketch_sizes), std::end(sketch_sizes), row.sketch_k) == std::end(sketch_sizes)) {
+  if (!sketch.empty() &&
+      std::find(std::begin(sketch_sizes), std::end(sketch_sizes), row.sketch_k) == std::end(sketch_sizes)) {
     impl_->refused =
         Error{ExitCode::internal, fmt::format("{}: probe {} has a sketch of {} buckets; 64, 128 and 256 exist",
                                               impl_->partial, row.probe, sketch.size())};
@@ -510,8 +510,8 @@ void DumpWriter::add(IndexRow row, std::span<const double> sketch) {
   for (const double bucket : sketch)
     held.sketch.push_back(static_cast<float>(bucket));
   if (!fill(held.record, row))
-    impl_->refused = Error{ExitCode::internal, fmt::format("{}: the probe name {} is longer than 80 bytes",
-                                                           impl_->partial, row.probe)};
+    impl_->refused = Error{ExitCode::internal,
+                           fmt::format("{}: the probe name {} is longer than 80 bytes", impl_->partial, row.probe)};
 }
 
 void DumpWriter::add_columns(const std::string& probe, std::span<const ColumnMeasurement> columns) {
@@ -589,8 +589,8 @@ Result<void> DumpWriter::finish(std::span<const DispatchRow> dispatch, std::span
   if (auto ok = impl.target->sync(); !ok)
     return ok;
 
-  if (renameat2(AT_FDCWD, impl.partial.c_str(), AT_FDCWD, impl.path.c_str(),
-                impl.overwrite ? 0 : RENAME_NOREPLACE) != 0) {
+  if (renameat2(AT_FDCWD, impl.partial.c_str(), AT_FDCWD, impl.path.c_str(), impl.overwrite ? 0 : RENAME_NOREPLACE) !=
+      0) {
     const int error = errno;
     if (error == EEXIST)
       return usage_error(fmt::format("{} appeared during the run; the dump is in {}", impl.path, impl.partial));

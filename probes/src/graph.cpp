@@ -35,14 +35,14 @@ private:
     return info;
   }
 
-  void weight_and_bias(const std::string& module, std::int64_t rows, std::int64_t cols,
-                       const std::string& meaning, bool per_column = false) {
+  void weight_and_bias(const std::string& module, std::int64_t rows, std::int64_t cols, const std::string& meaning,
+                       bool per_column = false) {
     weight(module, rows, cols, meaning).per_column = per_column;
     weight(module + ".bias", 1, rows, "its bias");
   }
 
-  ProbeInfo& probe(const std::string& name, const char* op, RowSpace space, std::int64_t cols,
-                   const Names& inputs, std::string meaning) {
+  ProbeInfo& probe(const std::string& name, const char* op, RowSpace space, std::int64_t cols, const Names& inputs,
+                   std::string meaning) {
     ProbeInfo& info = probes_.emplace_back();
     info.name = name;
     info.op = op;
@@ -108,8 +108,8 @@ private:
     for (std::int64_t n = 0; n < m_.num_refiner_layers; ++n)
       stream = add_refiner_block("token_refiner.blocks." + std::to_string(n), stream);
     norm("token_refiner.final_norm", RowSpace::text, H, stream, "token_refiner.final_norm", "refined text");
-    probe("packed", "pack", RowSpace::packed, H,
-          {"token_refiner.final_norm", "video_patch_proj", "audio_patch_proj"}, "the packed sequence");
+    probe("packed", "pack", RowSpace::packed, H, {"token_refiner.final_norm", "video_patch_proj", "audio_patch_proj"},
+          "the packed sequence");
     add_time_embedding();
     stream = "packed";
     for (std::int64_t n = 0; n < m_.num_layers; ++n) {
@@ -121,10 +121,10 @@ private:
   }
 
   void add_inputs() {
-    probe("input.video", "input", RowSpace::video, m_.video_patch_dim(), {}, "video latent rows, patchified")
-        .inputs = {{"latent.video", false, true}};
-    probe("input.audio", "input", RowSpace::audio, m_.audio_in_channels, {}, "audio latent rows")
-        .inputs = {{"latent.audio", false, true}};
+    probe("input.video", "input", RowSpace::video, m_.video_patch_dim(), {}, "video latent rows, patchified").inputs = {
+        {"latent.video", false, true}};
+    probe("input.audio", "input", RowSpace::audio, m_.audio_in_channels, {}, "audio latent rows").inputs = {
+        {"latent.audio", false, true}};
     probe("input.text", "input", RowSpace::text, m_.text_dim, {}, "text conditioning");
     probe("input.timestep", "input", RowSpace::timesteps, 1, {}, "distinct timesteps, ascending");
     probe("input.timestep_indices", "input", RowSpace::packed, 1, {}, "which timestep a row has");
@@ -191,10 +191,9 @@ private:
             "time embedding, interpolated from the table");
       return;
     }
-    probe("time_embedder.sinusoid", "time_embed", space, m_.freq_dim, {"input.timestep"},
-          "sinusoid of the timesteps");
-    linear("time_embedder.proj_in", "time_embedder.proj_in", space, m_.time_embed_hidden_dim,
-           "time_embedder.sinusoid", true, "time embedder, first layer");
+    probe("time_embedder.sinusoid", "time_embed", space, m_.freq_dim, {"input.timestep"}, "sinusoid of the timesteps");
+    linear("time_embedder.proj_in", "time_embedder.proj_in", space, m_.time_embed_hidden_dim, "time_embedder.sinusoid",
+           true, "time embedder, first layer");
     probe("time_embedder.act", "silu", space, m_.time_embed_hidden_dim, {"time_embedder.proj_in"},
           "time embedder, after SiLU");
     linear("adaln.t_emb", "time_embedder.proj_out", space, m_.time_embed_dim, "time_embedder.act", true,
@@ -242,8 +241,8 @@ private:
       probe(std::string("final.adaln.") + vector, "adaln", RowSpace::timesteps, H,
             {"final.adaln.input", projection, projection + ".bias"}, std::string("final modulation ") + vector);
     norm("final.norm", RowSpace::packed, H, stream, "final_layer.norm", "final norm");
-    probe("final.mod", "modulation", RowSpace::packed, H,
-          {"final.norm", "final.adaln.shift", "final.adaln.scale"}, "norm * (1 + scale) + shift");
+    probe("final.mod", "modulation", RowSpace::packed, H, {"final.norm", "final.adaln.shift", "final.adaln.scale"},
+          "norm * (1 + scale) + shift");
     linear("pred.video", "final_layer.video_out", RowSpace::video, m_.video_patch_dim(), "final.mod", true,
            "predicted video velocity, towards the data");
     linear("pred.audio", "final_layer.audio_out", RowSpace::audio, m_.audio_in_channels, "final.mod", true,

@@ -30,9 +30,7 @@ constexpr std::size_t sixteenth(std::int64_t index, std::int64_t size) {
   return static_cast<std::size_t>((16 * index + 15) / size);
 }
 
-double sum_lanes(const double* v) {
-  return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
-}
+double sum_lanes(const double* v) { return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7])); }
 
 struct Grid {
   std::int64_t rows = 0, cols = 0;
@@ -40,7 +38,8 @@ struct Grid {
   std::int64_t row_tasks = 0, col_tasks = 0;
 
   Grid(std::int64_t r, std::int64_t c) : rows(r), cols(c) {
-    if (rows <= 0 || cols <= 0) return;
+    if (rows <= 0 || cols <= 0)
+      return;
     task_cols = divide_up(std::max(std::min(cols, widest_task), divide_up(cols, most_tasks)), tile_cols) * tile_cols;
     col_tasks = divide_up(cols, task_cols);
     const std::int64_t enough = divide_up(task_elements, std::min(cols, task_cols));
@@ -62,7 +61,8 @@ struct Partial {
 
   void offer_absmax(double value, std::int64_t row, std::int64_t col) {
     const bool earlier = row < absmax_row || (row == absmax_row && col < absmax_col);
-    if (value < absmax || (value == absmax && !earlier)) return;
+    if (value < absmax || (value == absmax && !earlier))
+      return;
     absmax = value;
     absmax_row = row;
     absmax_col = col;
@@ -77,13 +77,15 @@ struct Partial {
     subnormal += other.subnormal;
     min = std::min(min, other.min);
     max = std::max(max, other.max);
-    if (other.absmax >= 0) offer_absmax(other.absmax, other.absmax_row, other.absmax_col);
+    if (other.absmax >= 0)
+      offer_absmax(other.absmax, other.absmax_row, other.absmax_col);
     moments.add(other.moments);
     for (std::size_t i = 0; i < 16; ++i) {
       bands[i] += other.bands[i];
       groups[i] += other.groups[i];
     }
-    for (std::size_t i = 0; i < sketch.size(); ++i) sketch[i] += other.sketch[i];
+    for (std::size_t i = 0; i < sketch.size(); ++i)
+      sketch[i] += other.sketch[i];
   }
 };
 
@@ -102,7 +104,8 @@ void add_runs(std::int64_t first_col, int cols, std::int64_t all_cols, std::vect
   const int units = static_cast<int>(divide_up(cols, lanes));
   std::size_t group = sixteenth(first_col, all_cols);
   const auto advance = [&](std::int64_t col) { // columns beyond the last count to the last group
-    while (group < 15 && col >= static_cast<std::int64_t>(group + 1) * all_cols / 16) ++group;
+    while (group < 15 && col >= static_cast<std::int64_t>(group + 1) * all_cols / 16)
+      ++group;
     return static_cast<std::uint8_t>(group);
   };
   for (int unit = 0; unit < units; ++unit) {
@@ -110,7 +113,8 @@ void add_runs(std::int64_t first_col, int cols, std::int64_t all_cols, std::vect
     Run run{};
     run.begin = unit;
     run.end = unit + 1;
-    for (int lane = 0; lane < lanes; ++lane) run.group[lane] = advance(col + lane);
+    for (int lane = 0; lane < lanes; ++lane)
+      run.group[lane] = advance(col + lane);
     run.uniform = run.group[0] == run.group[lanes - 1];
     if (run.uniform && runs.size() > first_run && runs.back().uniform && runs.back().group[0] == run.group[0])
       runs.back().end = unit + 1;
@@ -127,16 +131,19 @@ public:
         threshold_(small_threshold(dtype)), grid_(reader.rows(), reader.cols()), table_(table()) {}
 
   Partial run(int threads) {
-    if (grid_.rows * grid_.cols < thread_elements) threads = 1;
+    if (grid_.rows * grid_.cols < thread_elements)
+      threads = 1;
     threads = static_cast<int>(std::clamp<std::int64_t>(grid_.tasks(), 1, std::max(threads, 1)));
     std::vector<std::unique_ptr<Workspace>> workspaces;
-    for (int i = 0; i < threads; ++i) workspaces.push_back(std::make_unique<Workspace>());
+    for (int i = 0; i < threads; ++i)
+      workspaces.push_back(std::make_unique<Workspace>());
     std::vector<Partial> partials(static_cast<std::size_t>(grid_.tasks()));
     for_each_task(grid_.tasks(), threads, [&](int worker, std::int64_t task) {
       run_task(task, *workspaces[static_cast<std::size_t>(worker)], partials[static_cast<std::size_t>(task)]);
     });
     Partial total;
-    for (const Partial& partial : partials) total.add(partial);
+    for (const Partial& partial : partials)
+      total.add(partial);
     return total;
   }
 
@@ -154,30 +161,38 @@ private:
         work.tile_runs.push_back(work.runs.size());
       }
       work.groups = {};
-      if (sketch_) work.sketch = {};
+      if (sketch_)
+        work.sketch = {};
     }
     for (std::int64_t row = row_begin; row < row_end; row += block_rows) {
       const int rows = static_cast<int>(std::min<std::int64_t>(block_rows, row_end - row));
       const std::byte* start[block_rows] = {};
-      for (int r = 0; r < rows; ++r) start[r] = reader_.row(row + r);
+      for (int r = 0; r < rows; ++r)
+        start[r] = reader_.row(row + r);
       const std::byte* next = row + block_rows < row_end ? reader_.row(row + block_rows) : nullptr;
       const std::size_t first_band = sixteenth(row, grid_.rows), last_band = sixteenth(row + rows - 1, grid_.rows);
       work.rows = {};
       for (std::int64_t col = col_begin; col < col_end; col += tile_cols) {
         const int cols = static_cast<int>(std::min<std::int64_t>(tile_cols, col_end - col));
         const Rows raw = raw_tile(reader_, start, rows, col, cols, work.raw);
-        if (next != nullptr) reader_.prefetch(next, rows, col, cols);
+        if (next != nullptr)
+          reader_.prefetch(next, rows, col, cols);
         digest_tile(raw, row, col, cols, out);
-        if (!statistics_) continue;
+        if (!statistics_)
+          continue;
         const double squares = sum_tile(raw, row, rows, col, cols, col_begin, first_band != last_band, work, out);
-        if (first_band == last_band) out.bands[first_band] += squares;
+        if (first_band == last_band)
+          out.bands[first_band] += squares;
       }
       if (statistics_ && first_band != last_band)
-        for (int r = 0; r < rows; ++r) out.bands[sixteenth(row + r, grid_.rows)] += sum_lanes(work.rows.row[r]);
+        for (int r = 0; r < rows; ++r)
+          out.bands[sixteenth(row + r, grid_.rows)] += sum_lanes(work.rows.row[r]);
     }
     if (statistics_)
-      for (std::size_t g = 0; g < 16; ++g) out.groups[g] = sum_lanes(work.groups.group[g]);
-    if (sketch_) add_rotated(work.sketch, out.sketch);
+      for (std::size_t g = 0; g < 16; ++g)
+        out.groups[g] = sum_lanes(work.groups.group[g]);
+    if (sketch_)
+      add_rotated(work.sketch, out.sketch);
   }
 
   void digest_tile(const Rows& raw, std::int64_t row, std::int64_t col, int cols, Partial& out) const {
@@ -229,13 +244,15 @@ private:
     } else {
       table_.accumulate[as_double_](values, runs, run_count, work.groups, sums);
     }
-    if (per_row) table_.row_squares[as_double_](values, static_cast<int>(divide_up(cols, lanes)), work.rows);
+    if (per_row)
+      table_.row_squares[as_double_](values, static_cast<int>(divide_up(cols, lanes)), work.rows);
     const double squares = sum_lanes(sums.square);
     out.moments.add(piece_moments(finite, sum_lanes(sums.value), squares, [&](double mean) {
       DeviationSum deviations(mean);
       for (int r = 0; r < rows; ++r)
         for (int c = 0; c < cols; ++c)
-          if (const double x = element(as_double_, wide.row[r], c); std::isfinite(x)) deviations.add(x);
+          if (const double x = element(as_double_, wide.row[r], c); std::isfinite(x))
+            deviations.add(x);
       return deviations.value();
     }));
     return squares;
@@ -274,7 +291,8 @@ private:
                    Partial& out) const {
     for (int r = 0; r < rows; ++r)
       for (int c = 0; c < cols; ++c)
-        if (std::fabs(element(as_double_, wide.row[r], c)) == absmax) return out.offer_absmax(absmax, row + r, col + c);
+        if (std::fabs(element(as_double_, wide.row[r], c)) == absmax)
+          return out.offer_absmax(absmax, row + r, col + c);
   }
 
   const SegmentReader& reader_;
@@ -299,7 +317,8 @@ Statistics statistics_of(const Partial& total, std::int64_t elements) {
     out.col_groups[i] = static_cast<float>(std::sqrt(total.groups[i]));
   }
   out.l2 = std::sqrt(squares);
-  if (total.moments.count == 0) return out;
+  if (total.moments.count == 0)
+    return out;
   const auto n = static_cast<double>(total.moments.count);
   out.mean = total.moments.sum / n;
   out.std = std::isfinite(squares) ? std::sqrt(total.moments.deviations / n) : out.l2;
@@ -326,7 +345,8 @@ Measurement measure(const TensorView& view, std::span<const RowRange> ranges, co
     if (options.sketch_k > 0)
       out.sketch = folded<double>(total.sketch, static_cast<std::size_t>(options.sketch_k));
   }
-  if (options.columns) out.columns = measure_columns(reader, view.dtype, options.threads);
+  if (options.columns)
+    out.columns = measure_columns(reader, view.dtype, options.threads);
   return out;
 }
 

@@ -60,10 +60,13 @@ public:
             __builtin_prefetch(reader_.row(r) + first_col * item_ + byte, 0, 2);
       }
       digest(row, rows, cols, piece, strip);
-      for (int r = 0; r < rows; ++r) piece.wide[r] = widened(table_, dtype_, piece.raw[r], wide_cols, piece.wide_buffer[r]);
-      for (int col = 0; col < cols; col += lanes) sum(piece.wide, rows, col, std::min(lanes, cols - col), strip);
+      for (int r = 0; r < rows; ++r)
+        piece.wide[r] = widened(table_, dtype_, piece.raw[r], wide_cols, piece.wide_buffer[r]);
+      for (int col = 0; col < cols; col += lanes)
+        sum(piece.wide, rows, col, std::min(lanes, cols - col), strip);
     }
-    for (int c = 0; c < cols; ++c) out[static_cast<std::size_t>(c)] = result(first_col + c, static_cast<std::size_t>(c), strip);
+    for (int c = 0; c < cols; ++c)
+      out[static_cast<std::size_t>(c)] = result(first_col + c, static_cast<std::size_t>(c), strip);
   }
 
 private:
@@ -74,7 +77,8 @@ private:
       if (item_ == 8) {
         for (int c = 0; c < cols; ++c) {
           std::byte bytes[block_rows][16] = {};
-          for (int i = 0; i < present; ++i) std::memcpy(bytes[i], piece.raw[r + i] + c * 8, 8);
+          for (int i = 0; i < present; ++i)
+            std::memcpy(bytes[i], piece.raw[r + i] + c * 8, 8);
           const Rows four{{bytes[0], bytes[1], bytes[2], bytes[3]}};
           table_.digest(four, 1, unit, strip.a[static_cast<std::size_t>(c)], strip.b[static_cast<std::size_t>(c)]);
         }
@@ -83,10 +87,14 @@ private:
       const std::byte* words[block_rows];
       for (int i = 0; i < block_rows; ++i) {
         words[i] = piece.words[i];
-        if (i >= present) std::memset(piece.words[i], 0, sizeof piece.words[i]);
-        else if (item_ == 4) words[i] = piece.raw[r + i];
-        else if (item_ == 2) zero_extend<std::uint16_t>(piece.raw[r + i], cols, piece.words[i]);
-        else zero_extend<std::uint8_t>(piece.raw[r + i], cols, piece.words[i]);
+        if (i >= present)
+          std::memset(piece.words[i], 0, sizeof piece.words[i]);
+        else if (item_ == 4)
+          words[i] = piece.raw[r + i];
+        else if (item_ == 2)
+          zero_extend<std::uint16_t>(piece.raw[r + i], cols, piece.words[i]);
+        else
+          zero_extend<std::uint8_t>(piece.raw[r + i], cols, piece.words[i]);
       }
       table_.digest_columns(words, cols, unit, strip.a.data(), strip.b.data());
     }
@@ -107,7 +115,8 @@ private:
     for (int l = 0; l < cols; ++l) {
       const auto c = static_cast<std::size_t>(col + l);
       std::int64_t finite = rows;
-      if (sums.nonfinite) finite = sum_finite(wide, rows, col, l, sums, strip);
+      if (sums.nonfinite)
+        finite = sum_finite(wide, rows, col, l, sums, strip);
       strip.zeros[c] += sums.zeros[l];
       strip.squares[c] += sums.square[l];
       strip.min[c] = std::min(strip.min[c], sums.min[l]);
@@ -115,14 +124,16 @@ private:
       strip.moments[c].add(piece_moments(finite, sums.value[l], sums.square[l], [&](double mean) {
         DeviationSum deviations(mean);
         for (int r = 0; r < rows; ++r)
-          if (const double x = element(as_double_, wide[r], col + l); std::isfinite(x)) deviations.add(x);
+          if (const double x = element(as_double_, wide[r], col + l); std::isfinite(x))
+            deviations.add(x);
         return deviations.value();
       }));
     }
   }
 
   // One column of a piece again, without what is not finite.
-  std::int64_t sum_finite(const std::byte* const* wide, int rows, int col, int lane, ColumnSums& sums, Strip& strip) const {
+  std::int64_t sum_finite(const std::byte* const* wide, int rows, int col, int lane, ColumnSums& sums,
+                          Strip& strip) const {
     const auto c = static_cast<std::size_t>(col + lane);
     std::int64_t finite = 0;
     sums.value[lane] = sums.square[lane] = 0;
@@ -156,7 +167,8 @@ private:
     out.inf = strip.inf[c];
     out.l2 = std::sqrt(strip.squares[c]);
     const Moments& moments = strip.moments[c];
-    if (moments.count == 0) return out;
+    if (moments.count == 0)
+      return out;
     const auto n = static_cast<double>(moments.count);
     out.mean = moments.sum / n;
     out.std = std::isfinite(strip.squares[c]) ? std::sqrt(moments.deviations / n) : out.l2;
@@ -179,9 +191,11 @@ std::vector<ColumnMeasurement> measure_columns(const SegmentReader& reader, DTyp
   std::vector<ColumnMeasurement> out(static_cast<std::size_t>(reader.cols()));
   const std::int64_t strips = (reader.cols() + strip_cols - 1) / strip_cols;
   threads = static_cast<int>(std::clamp<std::int64_t>(strips, 1, std::max(threads, 1)));
-  if (reader.rows() * reader.cols() < (std::int64_t{1} << 17)) threads = 1;
+  if (reader.rows() * reader.cols() < (std::int64_t{1} << 17))
+    threads = 1;
   std::vector<std::unique_ptr<Piece>> pieces;
-  for (int i = 0; i < threads; ++i) pieces.push_back(std::make_unique<Piece>());
+  for (int i = 0; i < threads; ++i)
+    pieces.push_back(std::make_unique<Piece>());
   const ColumnMeasurer measurer(reader, dtype);
   for_each_task(strips, threads, [&](int worker, std::int64_t strip) {
     const std::int64_t first = strip * strip_cols;

@@ -35,7 +35,8 @@ double cosine(const TensorView& a, const TensorView& b, std::span<const RowRange
       double xy = 0, xx = 0, yy = 0;
       for (int c = 0; c < cols; ++c) {
         const double u = element(left->as_double, x, c), v = element(right->as_double, y, c);
-        if (!std::isfinite(u) || !std::isfinite(v)) continue;
+        if (!std::isfinite(u) || !std::isfinite(v))
+          continue;
         xy += u * v;
         xx += u * u;
         yy += v * v;
@@ -45,7 +46,8 @@ double cosine(const TensorView& a, const TensorView& b, std::span<const RowRange
       norm_b += yy;
     }
   }
-  if (norm_a == 0 || norm_b == 0) return Statistics::undefined;
+  if (norm_a == 0 || norm_b == 0)
+    return Statistics::undefined;
   return dot / (std::sqrt(norm_a) * std::sqrt(norm_b));
 }
 

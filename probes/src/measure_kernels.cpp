@@ -2,9 +2,13 @@
 #include <atomic>
 
 namespace h3diff::probes::kernels {
-namespace portable { extern const Table kernel_table; }
+namespace portable {
+extern const Table kernel_table;
+}
 #if defined(__x86_64__)
-namespace avx2 { extern const Table kernel_table; }
+namespace avx2 {
+extern const Table kernel_table;
+}
 #endif
 
 namespace {
@@ -16,7 +20,8 @@ std::atomic<const Table*> chosen{nullptr};
 } // namespace
 
 bool available(Isa isa) {
-  if (isa == Isa::portable) return true;
+  if (isa == Isa::portable)
+    return true;
 #if defined(__x86_64__)
   __builtin_cpu_init();
   return __builtin_cpu_supports("avx2") != 0;
@@ -27,7 +32,8 @@ bool available(Isa isa) {
 
 const Table& table(Isa isa) {
 #if defined(__x86_64__)
-  if (isa == Isa::avx2 && available(Isa::avx2)) return avx2::kernel_table;
+  if (isa == Isa::avx2 && available(Isa::avx2))
+    return avx2::kernel_table;
 #endif
   return portable::kernel_table;
 }

@@ -65,10 +65,10 @@ struct alignas(64) SketchSums {
 };
 struct SketchTile {
   SketchSums* sums;
-  int first_turn;                              // row mod 8 of the first row: 0 or 4
-  bool one_turn;                               // all four rows have the same
+  int first_turn;                                           // row mod 8 of the first row: 0 or 4
+  bool one_turn;                                            // all four rows have the same
   std::uint32_t turn[block_rows][tile_units / panel_units]; // h of each row and panel
-  const std::uint32_t* signs;                  // one word per unit
+  const std::uint32_t* signs;                               // one word per unit
 };
 
 // Sums of squares of the rows of a block and of a task's column groups; sums of one tile.
@@ -107,15 +107,15 @@ struct Table {
   void (*accumulate_sketch[2])(const Rows&, const Run* runs, int run_count, GroupSums&, TileSums&, const SketchTile&);
   void (*row_squares[2])(const Rows&, int units, RowSums&); // adds
   // Columns as [rows, 1] tensors: words[row] are its elements, zero-extended to 32 bits.
-  void (*digest_columns)(const std::byte* const words[block_rows], int columns, std::uint32_t unit,
-                         std::uint64_t* a, std::uint64_t* b);
+  void (*digest_columns)(const std::byte* const words[block_rows], int columns, std::uint32_t unit, std::uint64_t* a,
+                         std::uint64_t* b);
   void (*column_sums[2])(const std::byte* const* rows, int count, std::size_t offset_bytes, ColumnSums&);
 };
 
 enum class Isa : std::uint8_t { portable, avx2 };
-const Table& table(Isa);          // the best copy that this machine can run, up to the one asked for
-const Table& table();             // the best copy, or the one chosen by choose_isa
+const Table& table(Isa); // the best copy that this machine can run, up to the one asked for
+const Table& table();    // the best copy, or the one chosen by choose_isa
 bool available(Isa);
-void choose_isa(Isa);             // for tests: which copy table() gives from now on
+void choose_isa(Isa); // for tests: which copy table() gives from now on
 
 } // namespace h3diff::probes::kernels

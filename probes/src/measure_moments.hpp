@@ -10,7 +10,8 @@ struct Moments {
   double sum = 0, mean = 0, deviations = 0;
 
   void add(const Moments& other) {
-    if (other.count == 0) return;
+    if (other.count == 0)
+      return;
     if (count == 0) {
       *this = other;
       return;
@@ -29,13 +30,15 @@ struct Moments {
 template <class Deviations>
 Moments piece_moments(std::int64_t count, double sum, double squares, const Deviations& deviations_from) {
   Moments out;
-  if (count == 0) return out;
+  if (count == 0)
+    return out;
   const auto n = static_cast<double>(count);
   out.count = count;
   out.sum = sum;
   out.mean = sum / n;
   out.deviations = squares - sum * out.mean;
-  if (out.deviations < squares * 0x1p-10) out.deviations = deviations_from(out.mean);
+  if (out.deviations < squares * 0x1p-10)
+    out.deviations = deviations_from(out.mean);
   return out;
 }
 
@@ -50,7 +53,8 @@ public:
     ++count_;
   }
   double value() const {
-    if (count_ == 0) return 0;
+    if (count_ == 0)
+      return 0;
     const double corrected = squares_ - sum_ * sum_ / static_cast<double>(count_);
     return corrected > 0 ? corrected : 0;
   }

@@ -14,8 +14,8 @@ using namespace kernels;
 class FloatFormat {
 public:
   explicit FloatFormat(DType dtype)
-      : significand_(static_cast<int>(std::lround(-std::log2(unit_roundoff(dtype))))),
-        normal_(smallest_normal(dtype)), infinities_(dtype != DType::float8_e4m3fn) {
+      : significand_(static_cast<int>(std::lround(-std::log2(unit_roundoff(dtype))))), normal_(smallest_normal(dtype)),
+        infinities_(dtype != DType::float8_e4m3fn) {
     switch (dtype) {
     case DType::float8_e4m3fn: largest_ = 448; break;
     case DType::float8_e5m2: largest_ = 57344; break;
@@ -26,10 +26,13 @@ public:
     }
   }
   bool holds(double x) const {
-    if (std::isnan(x) || x == 0) return true;
-    if (std::isinf(x)) return infinities_;
+    if (std::isnan(x) || x == 0)
+      return true;
+    if (std::isinf(x))
+      return infinities_;
     const double size = std::fabs(x);
-    if (size > largest_) return false;
+    if (size > largest_)
+      return false;
     const double scaled = std::ldexp(size, significand_ - 1 - std::ilogb(std::max(size, normal_)));
     return scaled == std::floor(scaled);
   }
@@ -42,7 +45,8 @@ private:
 };
 
 bool integer_holds(DType dtype, double x) {
-  if (x != std::floor(x) || std::signbit(x) != (x < 0)) return false; // NaN and -0 too
+  if (x != std::floor(x) || std::signbit(x) != (x < 0))
+    return false; // NaN and -0 too
   switch (dtype) {
   case DType::int8: return x >= -128 && x <= 127;
   case DType::uint8: return x >= 0 && x <= 255;
@@ -66,7 +70,8 @@ bool all_bfloat16(const std::byte* row, int cols) {
 } // namespace
 
 bool narrowing_is_lossless(const TensorView& view, std::span<const RowRange> ranges, DType narrow) {
-  if (narrow == view.dtype) return true;
+  if (narrow == view.dtype)
+    return true;
   const DefaultRounding rounding;
   const SegmentReader reader(view, ranges);
   const FloatFormat format(is_floating(narrow) ? narrow : DType::float64);
@@ -79,13 +84,16 @@ bool narrowing_is_lossless(const TensorView& view, std::span<const RowRange> ran
       const int cols = static_cast<int>(std::min<std::int64_t>(tile_cols, reader.cols() - col));
       reader.gather(start, col, cols, raw->row[0]);
       if (view.dtype == DType::float32 && narrow == DType::bfloat16) {
-        if (!all_bfloat16(raw->row[0], cols)) return false;
+        if (!all_bfloat16(raw->row[0], cols))
+          return false;
         continue;
       }
-      const std::byte* values = widened(kernels, view.dtype, raw->row[0], (cols + lanes - 1) / lanes * lanes, wide->row[0]);
+      const std::byte* values =
+          widened(kernels, view.dtype, raw->row[0], (cols + lanes - 1) / lanes * lanes, wide->row[0]);
       for (int c = 0; c < cols; ++c) {
         const double x = element(as_double, values, c);
-        if (!(is_floating(narrow) ? format.holds(x) : integer_holds(narrow, x))) return false;
+        if (!(is_floating(narrow) ? format.holds(x) : integer_holds(narrow, x)))
+          return false;
       }
     }
   }

@@ -11,7 +11,8 @@ SegmentReader::SegmentReader(const TensorView& view, std::span<const RowRange> r
     for (int d = begin; d < end; ++d) {
       const std::int64_t size = view.sizes[static_cast<std::size_t>(d)];
       const std::int64_t stride = view.strides[static_cast<std::size_t>(d)] * static_cast<std::int64_t>(item_);
-      if (size == 1) continue;
+      if (size == 1)
+        continue;
       Axis* outer = count > 0 ? &axes[static_cast<std::size_t>(count - 1)] : nullptr;
       if (outer != nullptr && outer->stride == stride * size) {
         outer->size *= size;
@@ -26,7 +27,8 @@ SegmentReader::SegmentReader(const TensorView& view, std::span<const RowRange> r
   col_axes_ = merge(view.row_dims, view.dims, col_axis_);
   contiguous_ = col_axes_ == 0 || (col_axes_ == 1 && col_axis_[0].stride == static_cast<std::int64_t>(item_));
   for (const RowRange& range : ranges) {
-    if (range.end <= range.begin) continue;
+    if (range.end <= range.begin)
+      continue;
     ranges_.push_back(range);
     range_first_.push_back(rows_);
     rows_ += range.end - range.begin;
@@ -37,9 +39,11 @@ const std::byte* SegmentReader::row(std::int64_t row) const {
   std::size_t at = 0;
   if (ranges_.size() > 1)
     at = static_cast<std::size_t>(std::upper_bound(range_first_.begin(), range_first_.end(), row) -
-                                  range_first_.begin()) - 1;
+                                  range_first_.begin()) -
+         1;
   std::int64_t index = ranges_[at].begin + (row - range_first_[at]);
-  if (row_axes_ == 1) return data_ + index * row_axis_[0].stride;
+  if (row_axes_ == 1)
+    return data_ + index * row_axis_[0].stride;
   std::int64_t offset = 0;
   for (int axis = row_axes_ - 1; axis >= 0; --axis) {
     const Axis& a = row_axis_[static_cast<std::size_t>(axis)];
@@ -64,7 +68,8 @@ void SegmentReader::gather_items(const std::byte* start, std::int64_t col, std::
     if (inner.stride == static_cast<std::int64_t>(Item)) {
       std::memcpy(to, from, static_cast<std::size_t>(run) * Item);
     } else {
-      for (std::int64_t i = 0; i < run; ++i) std::memcpy(to + i * static_cast<std::int64_t>(Item), from + i * inner.stride, Item);
+      for (std::int64_t i = 0; i < run; ++i)
+        std::memcpy(to + i * static_cast<std::int64_t>(Item), from + i * inner.stride, Item);
     }
     to += run * static_cast<std::int64_t>(Item);
     col += run;
@@ -86,9 +91,12 @@ void SegmentReader::gather(const std::byte* start, std::int64_t col, std::int64_
 }
 
 void SegmentReader::prefetch(const std::byte* start, int rows, std::int64_t col, std::int64_t count) const {
-  if (contiguous_ || col_axes_ == 0 || row_axes_ == 0) return;
-  const Axis inner = col_axis_[static_cast<std::size_t>(col_axes_ - 1)], row_axis = row_axis_[static_cast<std::size_t>(row_axes_ - 1)];
-  if (inner.stride != static_cast<std::int64_t>(item_)) return;
+  if (contiguous_ || col_axes_ == 0 || row_axes_ == 0)
+    return;
+  const Axis inner = col_axis_[static_cast<std::size_t>(col_axes_ - 1)],
+             row_axis = row_axis_[static_cast<std::size_t>(row_axes_ - 1)];
+  if (inner.stride != static_cast<std::int64_t>(item_))
+    return;
   while (count > 0) {
     std::int64_t rest = col / inner.size, offset = col % inner.size * inner.stride;
     for (int axis = col_axes_ - 2; axis >= 0; --axis) {

@@ -22,7 +22,8 @@ template <class From, class To> void convert(const std::byte* raw, int count, st
 
 std::uint64_t small_threshold(DType dtype) {
   const double normal = smallest_normal(dtype);
-  if (normal == 0) return 1;
+  if (normal == 0)
+    return 1;
   return sums_as_double(dtype) ? std::bit_cast<std::uint64_t>(normal)
                                : std::bit_cast<std::uint32_t>(static_cast<float>(normal));
 }
@@ -60,7 +61,8 @@ const std::byte* widened(const Table& table, DType dtype, const std::byte* raw, 
   case DType::int8: convert<std::int8_t, float>(raw, count, buffer); break;
   case DType::uint8: convert<std::uint8_t, float>(raw, count, buffer); break;
   case DType::boolean:
-    for (int i = 0; i < count; ++i) floats[i] = raw[i] != std::byte{0} ? 1.0f : 0.0f;
+    for (int i = 0; i < count; ++i)
+      floats[i] = raw[i] != std::byte{0} ? 1.0f : 0.0f;
     break;
   case DType::int32: convert<std::int32_t, double>(raw, count, buffer); break;
   case DType::int64: convert<std::int64_t, double>(raw, count, buffer); break;

@@ -85,8 +85,7 @@ SegmentTable modulation_table(std::span<const float> timesteps) {
   SegmentTable table;
   if (timesteps.empty())
     return table;
-  constexpr std::pair<Segment, std::int64_t> tags[] = {
-      {Segment::text, 1}, {Segment::audio, 2}, {Segment::video, 0}};
+  constexpr std::pair<Segment, std::int64_t> tags[] = {{Segment::text, 1}, {Segment::audio, 2}, {Segment::video, 0}};
   for (const auto& [segment, tag] : tags) {
     SegmentRows& rows = table.emplace_back();
     rows.segment = segment;
@@ -116,18 +115,17 @@ std::optional<Segment> parse_segment(std::string_view text) {
 
 Result<void> check(const SequenceLayout& layout) {
   if (layout.rows < 0 || static_cast<std::size_t>(layout.rows) != layout.token_tags.size())
-    return bad_input(fmt::format("token_tags has {} entries for a sequence of {} rows", layout.token_tags.size(),
-                                 layout.rows));
+    return bad_input(
+        fmt::format("token_tags has {} entries for a sequence of {} rows", layout.token_tags.size(), layout.rows));
   for (std::size_t i = 0; i < layout.token_tags.size(); ++i)
     if (layout.token_tags[i] < 0 || layout.token_tags[i] > 2)
-      return bad_input(fmt::format("token_tags[{}] is {}; tags are 0 (video), 1 (text) and 2 (audio)", i,
-                                   layout.token_tags[i]));
+      return bad_input(
+          fmt::format("token_tags[{}] is {}; tags are 0 (video), 1 (text) and 2 (audio)", i, layout.token_tags[i]));
 
   std::vector<const char*> owner(static_cast<std::size_t>(layout.rows), nullptr);
-  const std::pair<const char*, const std::vector<std::int64_t>*> lists[] = {
-      {"video_indices", &layout.video_indices},
-      {"audio_indices", &layout.audio_indices},
-      {"text_indices", &layout.text_indices}};
+  const std::pair<const char*, const std::vector<std::int64_t>*> lists[] = {{"video_indices", &layout.video_indices},
+                                                                            {"audio_indices", &layout.audio_indices},
+                                                                            {"text_indices", &layout.text_indices}};
   for (const auto& [list, indices] : lists) {
     for (std::size_t i = 0; i < indices->size(); ++i) {
       const std::int64_t at = (*indices)[i];
@@ -146,8 +144,7 @@ Result<void> check(const SequenceLayout& layout) {
       return bad_input(
           fmt::format("row {} of the sequence is in none of video_indices, audio_indices, text_indices", i));
 
-  const auto cond = [](const char* what, std::int64_t rows, const char* list,
-                       std::size_t size) -> Result<void> {
+  const auto cond = [](const char* what, std::int64_t rows, const char* list, std::size_t size) -> Result<void> {
     if (rows < 0 || rows > static_cast<std::int64_t>(size))
       return bad_input(fmt::format("{} is {}, but {} has {} entries", what, rows, list, size));
     return {};

@@ -15,7 +15,8 @@ void add_rotated(const kernels::SketchSums& sums, Sketch& sketch) {
 
 SketchDistance sketch_distance(std::span<const float> a, std::span<const float> b) {
   const std::size_t k = std::min(a.size(), b.size());
-  if (k == 0) return {};
+  if (k == 0)
+    return {};
   const std::vector<double> left = folded(a, k), right = folded(b, k);
   double squared = 0, fourth = 0, norm_left = 0, norm_right = 0;
   for (std::size_t i = 0; i < k; ++i) {

@@ -22,7 +22,8 @@ inline constexpr std::size_t probe_limit = 80, fact_name_limit = 64, fact_text_l
 
 constexpr std::uint32_t tag(const char (&text)[5]) {
   std::uint32_t value = 0;
-  for (int i = 3; i >= 0; --i) value = value << 8 | static_cast<unsigned char>(text[i]);
+  for (int i = 3; i >= 0; --i)
+    value = value << 8 | static_cast<unsigned char>(text[i]);
   return value;
 }
 

@@ -23,13 +23,15 @@ std::uint32_t stream::crc32(std::uint32_t crc, std::span<const unsigned char> by
     std::array<std::uint32_t, 256> out{};
     for (std::uint32_t i = 0; i < 256; ++i) {
       std::uint32_t value = i;
-      for (int bit = 0; bit < 8; ++bit) value = (value & 1) != 0 ? value >> 1 ^ 0xEDB88320u : value >> 1;
+      for (int bit = 0; bit < 8; ++bit)
+        value = (value & 1) != 0 ? value >> 1 ^ 0xEDB88320u : value >> 1;
       out[i] = value;
     }
     return out;
   }();
   crc = ~crc;
-  for (const unsigned char byte : bytes) crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8;
+  for (const unsigned char byte : bytes)
+    crc = table[(crc ^ byte) & 0xFF] ^ crc >> 8;
   return ~crc;
 }
 
@@ -41,8 +43,10 @@ bool read_at(int fd, std::uint64_t offset, void* out, std::size_t size) {
   auto* bytes = static_cast<char*>(out);
   while (size > 0) {
     const ssize_t got = pread(fd, bytes, size, static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
+    if (got < 0 && errno == EINTR)
+      continue;
+    if (got <= 0)
+      return false;
     bytes += got;
     offset += static_cast<std::uint64_t>(got);
     size -= static_cast<std::size_t>(got);
@@ -56,7 +60,8 @@ public:
   Descriptor(const Descriptor&) = delete;
   Descriptor& operator=(const Descriptor&) = delete;
   ~Descriptor() {
-    if (fd >= 0) close(fd);
+    if (fd >= 0)
+      close(fd);
   }
   int fd = -1;
 };
@@ -125,7 +130,8 @@ Result<void> StreamReader::Impl::fact(Payload in) {
   const auto type = in.take<std::uint8_t>();
   static_cast<void>(in.take<std::uint8_t>());
   const std::string fact_name = in.text(in.take<std::uint16_t>());
-  if (!in.ok() || !good_text(fact_name, 1, fact_name_limit)) return refuse("is a fact without a proper name");
+  if (!in.ok() || !good_text(fact_name, 1, fact_name_limit))
+    return refuse("is a fact without a proper name");
   if (type == 0) {
     std::string text = in.text(in.left());
     if (!good_text(text, 0, fact_text_limit))
@@ -133,9 +139,12 @@ Result<void> StreamReader::Impl::fact(Payload in) {
     facts[fact_name] = std::move(text);
     return {};
   }
-  if (type > 2 || in.left() != 8) return refuse("gives the fact {} an unknown type", printable(fact_name));
-  if (type == 1) facts[fact_name] = in.take<std::int64_t>();
-  else facts[fact_name] = in.take<double>();
+  if (type > 2 || in.left() != 8)
+    return refuse("gives the fact {} an unknown type", printable(fact_name));
+  if (type == 1)
+    facts[fact_name] = in.take<std::int64_t>();
+  else
+    facts[fact_name] = in.take<double>();
   return {};
 }
 
@@ -149,39 +158,50 @@ Result<void> StreamReader::Impl::measurement(Payload in) {
   row.digest.a = in.take<std::uint64_t>();
   row.digest.b = in.take<std::uint64_t>();
   Statistics& s = row.statistics;
-  for (std::int64_t* count : {&s.zeros, &s.nan, &s.inf, &s.subnormal}) *count = in.take<std::int64_t>();
-  for (double* value : {&s.mean, &s.std, &s.l2, &s.min, &s.max, &s.absmax}) *value = in.take<double>();
+  for (std::int64_t* count : {&s.zeros, &s.nan, &s.inf, &s.subnormal})
+    *count = in.take<std::int64_t>();
+  for (double* value : {&s.mean, &s.std, &s.l2, &s.min, &s.max, &s.absmax})
+    *value = in.take<double>();
   s.absmax_row = in.take<std::int64_t>();
   s.absmax_col = in.take<std::int64_t>();
   row.cosine = in.take<double>();
-  for (float& band : s.row_bands) band = in.take<float>();
-  for (float& group : s.col_groups) group = in.take<float>();
+  for (float& band : s.row_bands)
+    band = in.take<float>();
+  for (float& group : s.col_groups)
+    group = in.take<float>();
   row.sketch_k = in.take<std::uint16_t>();
   row.probe = in.text(in.take<std::uint16_t>());
 
-  if (!in.ok() || in.left() != static_cast<std::size_t>(row.sketch_k) * 4) return refuse("has a length that does not fit");
-  if (!good_probe_name(row.probe)) return refuse("names the probe '{}'", printable(row.probe));
-  if (segment > static_cast<int>(Segment::video)) return refuse("has the segment code {}", segment);
+  if (!in.ok() || in.left() != static_cast<std::size_t>(row.sketch_k) * 4)
+    return refuse("has a length that does not fit");
+  if (!good_probe_name(row.probe))
+    return refuse("names the probe '{}'", printable(row.probe));
+  if (segment > static_cast<int>(Segment::video))
+    return refuse("has the segment code {}", segment);
   if (dtype < 1 || dtype > dtype_count || stored < 1 || stored > dtype_count)
     return refuse("has the dtype codes {} and {}", dtype, stored);
-  if (level < 1 || level > 4) return refuse("has the level code {}", level);
+  if (level < 1 || level > 4)
+    return refuse("has the level code {}", level);
   if (row.sketch_k != 0 && row.sketch_k != 64 && row.sketch_k != 128 && row.sketch_k != 256)
     return refuse("has a sketch of {} buckets", row.sketch_k);
   row.segment = static_cast<Segment>(segment);
   row.dtype = static_cast<DType>(dtype - 1);
   row.stored_dtype = static_cast<DType>(stored - 1);
   row.level = static_cast<Level>(level);
-  if (!open_step(row.step)) return refuse("is of step {}, after step {} has ended", row.step, last_step);
+  if (!open_step(row.step))
+    return refuse("is of step {}, after step {} has ended", row.step, last_step);
   if (row.rows < 0 || row.cols < 0 || row.rows > max_elements || row.cols > max_elements ||
       (row.cols > 0 && row.rows > max_elements / row.cols))
     return refuse("has the shape {} x {}", row.rows, row.cols);
   const std::int64_t elements = row.rows * row.cols;
   for (const std::int64_t count : {s.zeros, s.nan, s.inf, s.subnormal})
-    if (count < 0 || count > elements) return refuse("counts {} of {} elements", count, elements);
+    if (count < 0 || count > elements)
+      return refuse("counts {} of {} elements", count, elements);
   if (s.absmax_row < -1 || s.absmax_row >= std::max<std::int64_t>(row.rows, 1) || s.absmax_col < -1 ||
       s.absmax_col >= std::max<std::int64_t>(row.cols, 1))
     return refuse("has its absmax at ({}, {}) of a {} x {} tensor", s.absmax_row, s.absmax_col, row.rows, row.cols);
-  if (row.level == Level::digest && row.sketch_k != 0) return refuse("has a sketch at level digest");
+  if (row.level == Level::digest && row.sketch_k != 0)
+    return refuse("has a sketch at level digest");
   s.count = row.level == Level::digest ? 0 : elements;
   if (row.sketch_k > 0) {
     row.sketch_row = static_cast<std::int64_t>(sketch_offsets.size());
@@ -189,7 +209,8 @@ Result<void> StreamReader::Impl::measurement(Payload in) {
   }
   if (!rows.emplace(key(row.step, row.probe, row.segment), index.size()).second)
     return refuse("repeats step {}, probe {}, segment {}", row.step, printable(row.probe), name(row.segment));
-  if (row.step >= 0) begun.insert(row.step);
+  if (row.step >= 0)
+    begun.insert(row.step);
   index.push_back(std::move(row));
   return {};
 }
@@ -197,13 +218,17 @@ Result<void> StreamReader::Impl::measurement(Payload in) {
 Result<void> StreamReader::Impl::column_batch(Payload in) {
   const auto first = in.take<std::uint32_t>(), count = in.take<std::uint32_t>(), total = in.take<std::uint32_t>();
   const std::string probe = in.text(in.take<std::uint16_t>());
-  if (!in.ok() || count == 0 || in.left() != std::uint64_t{count} * 88) return refuse("has a length that does not fit");
-  if (!good_probe_name(probe)) return refuse("names the probe '{}'", printable(probe));
+  if (!in.ok() || count == 0 || in.left() != std::uint64_t{count} * 88)
+    return refuse("has a length that does not fit");
+  if (!good_probe_name(probe))
+    return refuse("names the probe '{}'", printable(probe));
   if (total > max_payload || first > total || count > total - first)
     return refuse("has columns {} to {} of {}", first, std::uint64_t{first} + count, total);
-  if (!open_step(-1)) return refuse("has columns of weights, after step {} has ended", last_step);
+  if (!open_step(-1))
+    return refuse("has columns of weights, after step {} has ended", last_step);
   Columns& of_probe = columns[probe];
-  if (of_probe.measured.empty()) of_probe.total = total;
+  if (of_probe.measured.empty())
+    of_probe.total = total;
   if (of_probe.total != total || first != of_probe.measured.size())
     return refuse("has columns from {} of {} of {}, after {} of {}", first, total, printable(probe),
                   of_probe.measured.size(), of_probe.total);
@@ -214,7 +239,8 @@ Result<void> StreamReader::Impl::column_batch(Payload in) {
     column.digest.b = in.take<std::uint64_t>();
     for (std::int64_t* number : {&column.zeros, &column.nan, &column.inf}) {
       *number = in.take<std::int64_t>();
-      if (*number < 0) return refuse("has a negative count");
+      if (*number < 0)
+        return refuse("has a negative count");
     }
     for (double* value : {&column.mean, &column.std, &column.l2, &column.min, &column.max, &column.absmax})
       *value = in.take<double>();
@@ -233,9 +259,11 @@ Result<void> StreamReader::Impl::tensor_rows(Payload in) {
     return refuse("is a tensor without proper codes");
   const std::string row_key = key(step, probe, static_cast<Segment>(segment));
   const auto found = rows.find(row_key);
-  if (found == rows.end()) return refuse("is a tensor of {}, which has not been measured", printable(row_key));
+  if (found == rows.end())
+    return refuse("is a tensor of {}, which has not been measured", printable(row_key));
   const IndexRow& row = index[found->second];
-  if (!open_step(step)) return refuse("is of step {}, after step {} has ended", step, last_step);
+  if (!open_step(step))
+    return refuse("is of step {}, after step {} has ended", step, last_step);
   if (row.level != Level::rows && row.level != Level::full)
     return refuse("is a tensor of {}, whose level is {}", printable(row_key), name(row.level));
   const auto type = static_cast<DType>(dtype - 1);
@@ -272,11 +300,14 @@ Result<void> StreamReader::Impl::step(Payload in) {
   row.step = in.take<std::int32_t>();
   for (double* sigma : {&row.sigma_video, &row.sigma_audio, &row.sigma_video_next, &row.sigma_audio_next})
     *sigma = in.take<double>();
-  if (!in.ok() || in.left() != 0) return refuse("has a length that does not fit");
-  if (!open_step(row.step)) return refuse("ends step {}, after step {} has ended", row.step, last_step);
+  if (!in.ok() || in.left() != 0)
+    return refuse("has a length that does not fit");
+  if (!open_step(row.step))
+    return refuse("ends step {}, after step {} has ended", row.step, last_step);
   last_step = row.step;
   begun.erase(row.step);
-  if (row.step >= 0) steps.push_back(row);
+  if (row.step >= 0)
+    steps.push_back(row);
   return {};
 }
 
@@ -288,7 +319,8 @@ Result<void> StreamReader::Impl::dispatch_row(Payload in) {
   row.op = in.text(a);
   row.implementation = in.text(b);
   row.declared = in.text(c);
-  if (!in.ok() || in.left() != 0) return refuse("has a length that does not fit");
+  if (!in.ok() || in.left() != 0)
+    return refuse("has a length that does not fit");
   if (!good_text(row.op, 1, op_limit) || !good_text(row.implementation, 1, implementation_limit) ||
       !good_text(row.declared, 0, implementation_limit))
     return refuse("has an op or implementation name that is empty or too long");
@@ -297,9 +329,12 @@ Result<void> StreamReader::Impl::dispatch_row(Payload in) {
   const auto same = std::find_if(dispatch.begin(), dispatch.end(), [&](const DispatchRow& other) {
     return other.op == row.op && other.implementation == row.implementation && other.declared == row.declared;
   });
-  if (same != dispatch.end()) *same = std::move(row);
-  else if (dispatch.size() >= 4096) return refuse("is one of more than 4096 dispatch rows");
-  else dispatch.push_back(std::move(row));
+  if (same != dispatch.end())
+    *same = std::move(row);
+  else if (dispatch.size() >= 4096)
+    return refuse("is one of more than 4096 dispatch rows");
+  else
+    dispatch.push_back(std::move(row));
   return {};
 }
 
@@ -308,7 +343,8 @@ Result<void> StreamReader::Impl::unobserved_row(Payload in) {
   const std::size_t a = in.take<std::uint16_t>(), b = in.take<std::uint16_t>();
   row.probe = in.text(a);
   row.reason = in.text(b);
-  if (!in.ok() || in.left() != 0) return refuse("has a length that does not fit");
+  if (!in.ok() || in.left() != 0)
+    return refuse("has a length that does not fit");
   if (!good_text(row.probe, 1, probe_limit) || !good_text(row.reason, 1, reason_limit))
     return refuse("has an unobserved probe's name or reason that is empty or too long");
   unobserved.push_back(std::move(row));
@@ -326,7 +362,8 @@ Result<void> StreamReader::Impl::record(std::uint32_t tag_of, std::span<const un
   case tag("DISP"): return dispatch_row(in);
   case tag("UNOB"): return unobserved_row(in);
   case tag("END "):
-    if (!payload.empty()) return refuse("ends the run and has a payload");
+    if (!payload.empty())
+      return refuse("ends the run and has a payload");
     finished = true;
     return {};
   default: ++unknown; return {};
@@ -335,16 +372,20 @@ Result<void> StreamReader::Impl::record(std::uint32_t tag_of, std::span<const un
 
 Result<void> StreamReader::Impl::read() {
   std::vector<unsigned char> bytes(header_bytes);
-  if (size < header_bytes) return bad_input(fmt::format("{} is cut within its header of 16 bytes", path));
-  if (!read_at(file.fd, 0, bytes.data(), header_bytes)) return bad_input(fmt::format("{} cannot be read", path));
+  if (size < header_bytes)
+    return bad_input(fmt::format("{} is cut within its header of 16 bytes", path));
+  if (!read_at(file.fd, 0, bytes.data(), header_bytes))
+    return bad_input(fmt::format("{} cannot be read", path));
   Payload header(bytes);
-  if (!std::equal(magic.begin(), magic.end(), bytes.begin())) return bad_input(fmt::format("{} is not a probe stream", path));
+  if (!std::equal(magic.begin(), magic.end(), bytes.begin()))
+    return bad_input(fmt::format("{} is not a probe stream", path));
   static_cast<void>(header.take<std::uint64_t>());
   const auto found_version = header.take<std::uint32_t>();
   if (found_version != version)
-    return bad_input(fmt::format("{} is a probe stream of version {}; this program reads version {}", path, found_version,
-                                 version));
-  if (header.take<std::uint32_t>() != 0) return bad_input(fmt::format("{} has a damaged header", path));
+    return bad_input(
+        fmt::format("{} is a probe stream of version {}; this program reads version {}", path, found_version, version));
+  if (header.take<std::uint32_t>() != 0)
+    return bad_input(fmt::format("{} has a damaged header", path));
 
   const auto stop = [&](const char* reason) { damage = StreamDamage{at, size - at, reason}; };
   // Small records are read through one buffer: a stream has tens of thousands of them.
@@ -353,10 +394,12 @@ Result<void> StreamReader::Impl::read() {
   std::size_t buffered = 0;
   const auto get = [&](std::uint64_t offset, std::size_t count) -> const unsigned char* {
     if (offset < buffer_at || offset + count > buffer_at + buffered) {
-      if (count > buffer.size()) buffer.resize(count); // at most a frame and 2^24, and the file has them
+      if (count > buffer.size())
+        buffer.resize(count); // at most a frame and 2^24, and the file has them
       buffer_at = offset;
       buffered = static_cast<std::size_t>(std::min<std::uint64_t>(buffer.size(), size - offset));
-      if (!read_at(file.fd, offset, buffer.data(), buffered)) return nullptr;
+      if (!read_at(file.fd, offset, buffer.data(), buffered))
+        return nullptr;
     }
     return buffer.data() + (offset - buffer_at);
   };
@@ -371,7 +414,8 @@ Result<void> StreamReader::Impl::read() {
       break;
     }
     const unsigned char* frame = get(at, 8);
-    if (frame == nullptr) return bad_input(fmt::format("{} cannot be read at byte {}", path, at));
+    if (frame == nullptr)
+      return bad_input(fmt::format("{} cannot be read at byte {}", path, at));
     std::uint32_t tag_of, length;
     std::memcpy(&tag_of, frame, 4);
     std::memcpy(&length, frame + 4, 4);
@@ -384,7 +428,8 @@ Result<void> StreamReader::Impl::read() {
       break;
     }
     frame = get(at, frame_bytes + length);
-    if (frame == nullptr) return bad_input(fmt::format("{} cannot be read at byte {}", path, at));
+    if (frame == nullptr)
+      return bad_input(fmt::format("{} cannot be read at byte {}", path, at));
     std::uint32_t crc;
     std::memcpy(&crc, frame + 8 + length, 4);
     if (crc != crc32(0, {frame, 8 + std::size_t{length}})) {
@@ -392,7 +437,8 @@ Result<void> StreamReader::Impl::read() {
       break;
     }
     ++records;
-    if (auto ok = record(tag_of, {frame + 8, length}); !ok) return ok;
+    if (auto ok = record(tag_of, {frame + 8, length}); !ok)
+      return ok;
     at += frame_bytes + length;
   }
   return complete();
@@ -403,15 +449,17 @@ Result<void> StreamReader::Impl::complete() {
   dropped.assign(begun.begin(), begun.end());
   std::erase_if(index, [&](const IndexRow& row) { return begun.contains(row.step); });
   for (IndexRow& row : index) {
-    if (row.level != Level::rows && row.level != Level::full) continue;
+    if (row.level != Level::rows && row.level != Level::full)
+      continue;
     const std::string row_key = key(row.step, row.probe, row.segment);
     const auto found = tensors.find(row_key);
     const bool whole = found != tensors.end() &&
                        found->second.pieces_.back().first + found->second.pieces_.back().rows == found->second.rows;
-    if (whole) continue;
+    if (whole)
+      continue;
     if (last_step >= row.step)
-      return bad_input(fmt::format("{}: the tensor of {} is not all there, though its step is complete", path,
-                                   printable(row_key)));
+      return bad_input(
+          fmt::format("{}: the tensor of {} is not all there, though its step is complete", path, printable(row_key)));
     tensors.erase(row_key);
     row.level = Level::stats; // a weight whose tensor was cut off
   }
@@ -436,9 +484,11 @@ Result<StreamReader> StreamReader::open(const std::string& path) {
   struct stat info {};
   if (impl->file.fd < 0 || fstat(impl->file.fd, &info) != 0)
     return bad_input(fmt::format("{} cannot be opened: {}", path, std::strerror(errno)));
-  if (!S_ISREG(info.st_mode)) return bad_input(fmt::format("{} is not a file", path));
+  if (!S_ISREG(info.st_mode))
+    return bad_input(fmt::format("{} is not a file", path));
   impl->size = static_cast<std::uint64_t>(info.st_size);
-  if (auto ok = impl->read(); !ok) return ok.error();
+  if (auto ok = impl->read(); !ok)
+    return ok.error();
   return StreamReader(std::move(impl));
 }
 
@@ -455,13 +505,15 @@ std::int64_t StreamReader::unknown_records() const { return impl_->unknown; }
 
 std::string StreamReader::fact(const std::string& name, const std::string& otherwise) const {
   const auto found = impl_->facts.find(name);
-  if (found == impl_->facts.end()) return otherwise;
+  if (found == impl_->facts.end())
+    return otherwise;
   return std::visit([](const auto& value) { return fmt::format("{}", value); }, found->second);
 }
 
 std::vector<std::string> StreamReader::column_probes() const {
   std::vector<std::string> out;
-  for (const auto& [probe, columns] : impl_->columns) out.push_back(probe);
+  for (const auto& [probe, columns] : impl_->columns)
+    out.push_back(probe);
   return out;
 }
 
@@ -472,7 +524,8 @@ std::vector<ColumnMeasurement> StreamReader::columns(const std::string& probe) c
 
 Result<std::vector<float>> StreamReader::sketch(const IndexRow& row) const {
   std::vector<float> values(static_cast<std::size_t>(std::clamp(row.sketch_k, 0, 256)));
-  if (values.empty()) return values;
+  if (values.empty())
+    return values;
   if (row.sketch_row < 0 || row.sketch_row >= static_cast<std::int64_t>(impl_->sketch_offsets.size()) ||
       !read_at(impl_->file.fd, impl_->sketch_offsets[static_cast<std::size_t>(row.sketch_row)], values.data(),
                values.size() * sizeof(float)))
@@ -482,7 +535,8 @@ Result<std::vector<float>> StreamReader::sketch(const IndexRow& row) const {
 
 Result<std::optional<StreamTensor>> StreamReader::tensor(const IndexRow& row) const {
   const auto found = impl_->tensors.find(Impl::key(row.step, row.probe, row.segment));
-  if (found == impl_->tensors.end()) return std::optional<StreamTensor>();
+  if (found == impl_->tensors.end())
+    return std::optional<StreamTensor>();
   return std::optional<StreamTensor>(found->second);
 }
 
@@ -494,16 +548,18 @@ std::vector<std::string> StreamReader::notes() const {
                               impl.path, impl.damage->offset, impl.damage->reason, impl.damage->bytes));
   for (const std::int32_t step : impl.dropped)
     out.push_back(fmt::format("{}: step {} was cut off and left out", impl.path, step));
-  if (!impl.finished) out.push_back(fmt::format("{}: the run did not end normally, its end record is missing", impl.path));
+  if (!impl.finished)
+    out.push_back(fmt::format("{}: the run did not end normally, its end record is missing", impl.path));
   if (impl.unknown > 0)
-    out.push_back(fmt::format("{}: {} records of a kind that this version does not know were skipped", impl.path,
-                              impl.unknown));
+    out.push_back(
+        fmt::format("{}: {} records of a kind that this version does not know were skipped", impl.path, impl.unknown));
   return out;
 }
 
 Result<void> StreamTensor::read_rows(std::int64_t begin, std::int64_t count, void* out) const {
   if (begin < 0 || count < 0 || begin > rows || count > rows - begin)
-    return Error{ExitCode::internal, fmt::format("{}: rows {} to {} of {} were asked for", label_, begin, begin + count, rows)};
+    return Error{ExitCode::internal,
+                 fmt::format("{}: rows {} to {} of {} were asked for", label_, begin, begin + count, rows)};
   const std::size_t row_bytes = static_cast<std::size_t>(cols) * item_size(dtype);
   auto* to = static_cast<unsigned char*>(out);
   auto piece = std::upper_bound(pieces_.begin(), pieces_.end(), begin,

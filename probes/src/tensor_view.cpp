@@ -5,7 +5,8 @@ namespace {
 
 std::int64_t product(const TensorView& view, int begin, int end) {
   std::int64_t total = 1;
-  for (int d = begin; d < end; ++d) total *= view.sizes[static_cast<std::size_t>(d)];
+  for (int d = begin; d < end; ++d)
+    total *= view.sizes[static_cast<std::size_t>(d)];
   return total;
 }
 

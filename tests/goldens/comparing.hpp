@@ -17,10 +17,11 @@ inline goldens::CompareResult compare_runs(const SampleRun& reference, const Sam
   return *result;
 }
 
-inline const goldens::ProbeResult* find(const goldens::CompareResult& result, std::int32_t step, const std::string& probe,
-                                        Segment segment) {
+inline const goldens::ProbeResult* find(const goldens::CompareResult& result, std::int32_t step,
+                                        const std::string& probe, Segment segment) {
   for (const auto& row : result.probes)
-    if (row.step == step && row.probe == probe && row.segment == segment) return &row;
+    if (row.step == step && row.probe == probe && row.segment == segment)
+      return &row;
   return nullptr;
 }
 
@@ -36,7 +37,8 @@ inline goldens::Outcome outcome(const goldens::CompareResult& result, std::int32
 
 inline std::set<std::string> culprit_names(const goldens::CompareResult& result) {
   std::set<std::string> names;
-  for (const auto& culprit : result.culprits) names.insert(culprit.probe);
+  for (const auto& culprit : result.culprits)
+    names.insert(culprit.probe);
   return names;
 }
 

@@ -31,8 +31,10 @@ std::vector<Segment> segments_of(RowSpace space) {
 }
 
 std::int64_t rows_of(const probes::ProbeInfo& info, Segment segment) {
-  if (info.weight) return info.rows;
-  if (info.space == RowSpace::modulation || info.space == RowSpace::timesteps) return timesteps;
+  if (info.weight)
+    return info.rows;
+  if (info.space == RowSpace::modulation || info.space == RowSpace::timesteps)
+    return timesteps;
   return token_rows.at(segment);
 }
 
@@ -45,23 +47,27 @@ std::uint64_t mixed(std::uint64_t x) {
 std::uint64_t key_of(std::uint64_t seed, const Where& where) {
   const auto& [step, probe, segment] = where;
   std::uint64_t key = mixed(seed + 0x9E3779B97F4A7C15);
-  for (const char c : probe) key = mixed(key ^ static_cast<unsigned char>(c)) + 0x9E3779B97F4A7C15;
+  for (const char c : probe)
+    key = mixed(key ^ static_cast<unsigned char>(c)) + 0x9E3779B97F4A7C15;
   // Weights and inputs given by the caller do not depend on the step.
   const bool follows = !probe.starts_with("input.") || probe == "input.video" || probe == "input.audio";
-  return mixed(key ^ (static_cast<std::uint64_t>(segment) << 32) ^ (follows ? static_cast<std::uint64_t>(step + 1) : 0));
+  return mixed(key ^ (static_cast<std::uint64_t>(segment) << 32) ^
+               (follows ? static_cast<std::uint64_t>(step + 1) : 0));
 }
 
 float normal(std::uint64_t key, std::uint64_t index) { // a sum of four uniforms, unit variance
   const std::uint64_t bits = mixed(key + index * 0x9E3779B97F4A7C15);
   double sum = 0;
-  for (int i = 0; i < 4; ++i) sum += static_cast<double>((bits >> (16 * i)) & 0xFFFF) / 65536.0 - 0.5;
+  for (int i = 0; i < 4; ++i)
+    sum += static_cast<double>((bits >> (16 * i)) & 0xFFFF) / 65536.0 - 0.5;
   return static_cast<float>(sum * std::sqrt(3.0));
 }
 
 std::uint16_t to_bfloat16(float value) {
   std::uint32_t word;
   std::memcpy(&word, &value, 4);
-  if (std::isnan(value)) return static_cast<std::uint16_t>((word >> 16) | 0x40);
+  if (std::isnan(value))
+    return static_cast<std::uint16_t>((word >> 16) | 0x40);
   return static_cast<std::uint16_t>((word + 0x7FFF + ((word >> 16) & 1)) >> 16);
 }
 
@@ -72,13 +78,16 @@ Values make(const SampleRun& run, const probes::ProbeInfo& info, const Where& wh
   values.dtype = run.compute;
   values.data.resize(static_cast<std::size_t>(values.rows * values.cols));
   const std::uint64_t key = key_of(run.seed, where);
-  for (std::size_t i = 0; i < values.data.size(); ++i) values.data[i] = normal(key, i);
+  for (std::size_t i = 0; i < values.data.size(); ++i)
+    values.data[i] = normal(key, i);
   const bool integer = info.name == "input.timestep_indices" || info.name == "input.token_tags";
   if (integer) {
     values.dtype = DType::int32;
-    for (std::size_t i = 0; i < values.data.size(); ++i) values.data[i] = static_cast<float>((key + i) % 3);
+    for (std::size_t i = 0; i < values.data.size(); ++i)
+      values.data[i] = static_cast<float>((key + i) % 3);
   }
-  if (info.op == "input" && !integer) values.dtype = DType::float32;
+  if (info.op == "input" && !integer)
+    values.dtype = DType::float32;
   if (info.name == "input.timestep")
     for (std::size_t i = 0; i < values.data.size(); ++i)
       values.data[i] = 0.9F + 0.01F * static_cast<float>(i) - 0.1F * static_cast<float>(std::get<0>(where));
@@ -107,11 +116,13 @@ std::vector<std::byte> encode(const Values& values) {
   return out;
 }
 
-void add(probes::DumpWriter& writer, const SampleRun& run, const probes::ProbeInfo& info, Segment segment, std::int32_t step) {
+void add(probes::DumpWriter& writer, const SampleRun& run, const probes::ProbeInfo& info, Segment segment,
+         std::int32_t step) {
   const Where where{step, info.name, segment};
   Values values = make(run, info, where);
   run.edit(where, values);
-  if (values.omit) return;
+  if (values.omit)
+    return;
   const std::string name = run.rename(info.name);
   const Level level = run.level(info.name);
   const auto bytes = encode(values);
@@ -131,10 +142,12 @@ void add(probes::DumpWriter& writer, const SampleRun& run, const probes::ProbeIn
   row.cols = values.cols;
   row.digest = measured.digest;
   row.level = level;
-  if (options.statistics) row.statistics = measured.statistics;
+  if (options.statistics)
+    row.statistics = measured.statistics;
   row.sketch_k = options.sketch_k;
   writer.add(row, measured.sketch);
-  if (options.columns) writer.add_columns(name, measured.columns);
+  if (options.columns)
+    writer.add_columns(name, measured.columns);
   if (level >= Level::rows) {
     const auto added = writer.add_tensor(step, name, segment, view, {&all, 1}, level == Level::rows ? 4 : 0);
     ASSERT_TRUE(added) << added.error().message;
@@ -153,7 +166,8 @@ void Values::resize_columns(std::int64_t columns, float fill) {
   wide.cols = columns;
   wide.data.assign(static_cast<std::size_t>(rows * columns), fill);
   for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t c = 0; c < std::min(cols, columns); ++c) wide.at(r, c) = at(r, c);
+    for (std::int64_t c = 0; c < std::min(cols, columns); ++c)
+      wide.at(r, c) = at(r, c);
   *this = std::move(wide);
 }
 
@@ -201,29 +215,35 @@ std::string SampleRun::write(const std::string& name) const {
   all["steps_planned"] = static_cast<std::int64_t>(steps);
   for (const auto& [key, value] : facts) {
     all.erase(key);
-    if (const auto* text = std::get_if<std::string>(&value); !text || !text->empty()) all[key] = value;
+    if (const auto* text = std::get_if<std::string>(&value); !text || !text->empty())
+      all[key] = value;
   }
   auto writer = probes::DumpWriter::create({path, true}, all);
   EXPECT_TRUE(writer) << writer.error().message;
 
   std::vector<const probes::ProbeInfo*> order;
-  for (const auto& info : graph.probes()) order.push_back(&info);
+  for (const auto& info : graph.probes())
+    order.push_back(&info);
   for (const auto& [first, second] : swap_order)
-    std::swap(order[static_cast<std::size_t>(graph.position(first))], order[static_cast<std::size_t>(graph.position(second))]);
+    std::swap(order[static_cast<std::size_t>(graph.position(first))],
+              order[static_cast<std::size_t>(graph.position(second))]);
   const int done = complete_steps < 0 ? steps : complete_steps;
   for (std::int32_t step = -1; step < done; ++step) {
     for (const auto* info : order) {
-      if (info->weight != (step < 0)) continue;
+      if (info->weight != (step < 0))
+        continue;
       for (const Segment segment : info->weight ? std::vector{Segment::all} : segments_of(info->space))
         add(*writer, *this, *info, segment, step);
     }
     probes::StepRow row{step, 0, 0, 0, 0};
     if (step >= 0)
-      row = {step, sigma(*this, step, shift), sigma(*this, step, 3), sigma(*this, step + 1, shift), sigma(*this, step + 1, 3)};
+      row = {step, sigma(*this, step, shift), sigma(*this, step, 3), sigma(*this, step + 1, shift),
+             sigma(*this, step + 1, 3)};
     const auto ended = writer->end_step(row);
     EXPECT_TRUE(ended) << ended.error().message;
   }
-  if (!finish) return writer->partial_path();
+  if (!finish)
+    return writer->partial_path();
   const auto finished = writer->finish(dispatch, unobserved);
   EXPECT_TRUE(finished) << finished.error().message;
   return path;
@@ -234,7 +254,8 @@ std::set<Where> downstream(const SampleRun& run, const Where& start) {
   std::set<Where> spoiled{start};
   for (std::int32_t step = std::max(0, std::get<0>(start)); step < run.steps; ++step)
     for (const auto& info : graph.probes()) {
-      if (info.weight) continue;
+      if (info.weight)
+        continue;
       for (const Segment segment : segments_of(info.space))
         for (const auto& input : info.inputs) {
           const auto* source = graph.find(input.probe);
@@ -251,9 +272,11 @@ std::set<Where> downstream(const SampleRun& run, const Where& start) {
 
 std::function<void(const Where&, Values&)> perturb(std::set<Where> places, float amount) {
   return [places = std::move(places), amount](const Where& where, Values& values) {
-    if (!places.contains(where)) return;
+    if (!places.contains(where))
+      return;
     const std::uint64_t key = key_of(99, where);
-    for (std::size_t i = 0; i < values.data.size(); ++i) values.data[i] *= 1 + amount * normal(key, i);
+    for (std::size_t i = 0; i < values.data.size(); ++i)
+      values.data[i] *= 1 + amount * normal(key, i);
   };
 }
 

@@ -18,9 +18,9 @@ using probes::Segment;
 
 struct Values {
   std::int64_t rows = 0, cols = 0;
-  std::vector<float> data;     // rows * cols
+  std::vector<float> data;      // rows * cols
   DType dtype = DType::float32; // what it is rounded to and stored as
-  bool omit = false;           // the producer has no such row
+  bool omit = false;            // the producer has no such row
 
   float& at(std::int64_t row, std::int64_t col) { return data[static_cast<std::size_t>(row * cols + col)]; }
   void resize_columns(std::int64_t columns, float fill);
@@ -36,13 +36,14 @@ struct SampleRun {
   std::uint64_t seed = 7;
   DType compute = DType::float32;
   bool finish = true;
-  int complete_steps = -1;     // of `steps`; -1: all
-  probes::RunFacts facts;      // beside those of the shape; an empty string takes a fact away
+  int complete_steps = -1; // of `steps`; -1: all
+  probes::RunFacts facts;  // beside those of the shape; an empty string takes a fact away
   std::function<void(const Where&, Values&)> edit = [](const Where&, Values&) {};
   std::function<Level(const std::string& probe)> level = [](const std::string&) { return Level::stats; };
   std::function<std::string(const std::string& probe)> rename = [](const std::string& probe) { return probe; };
   std::vector<std::pair<std::string, std::string>> swap_order; // probes that trade places in a step
-  std::vector<probes::DispatchRow> dispatch = {{"linear", "aten", "aten", 100, 0}, {"attention", "sdpa_math", "sdpa_math", 8, 0}};
+  std::vector<probes::DispatchRow> dispatch = {{"linear", "aten", "aten", 100, 0},
+                                               {"attention", "sdpa_math", "sdpa_math", 8, 0}};
   std::vector<probes::Unobserved> unobserved;
   int sketch_k = 256;
   double shift = 12;

@@ -32,7 +32,8 @@ TEST(Align, FollowsTheExecutionOrder) {
     EXPECT_TRUE(before.step < after.step || graph.position(before.probe) < graph.position(after.probe));
   }
   for (const auto& pair : alignment.pairs)
-    for (const auto& segment : pair.segments) EXPECT_TRUE(segment.reference && segment.candidate) << pair.probe;
+    for (const auto& segment : pair.segments)
+      EXPECT_TRUE(segment.reference && segment.candidate) << pair.probe;
 }
 
 TEST(Align, FusedOpsShareAProbeAndTheLastCounts) {
@@ -41,8 +42,10 @@ TEST(Align, FusedOpsShareAProbeAndTheLastCounts) {
   fused.facts["pipeline"] = "diffusers";
   // diffusers' out_proj and the dropout after it are one probe of ours.
   fused.rename = [](const std::string& probe) {
-    if (probe == "token_refiner.blocks.0.attn.sdpa") return std::string("token_refiner.refiner_blocks.0.attn.to_out.0");
-    if (probe == "token_refiner.blocks.0.attn.out_proj") return std::string("token_refiner.refiner_blocks.0.attn.to_out.1");
+    if (probe == "token_refiner.blocks.0.attn.sdpa")
+      return std::string("token_refiner.refiner_blocks.0.attn.to_out.0");
+    if (probe == "token_refiner.blocks.0.attn.out_proj")
+      return std::string("token_refiner.refiner_blocks.0.attn.to_out.1");
     return probe;
   };
   SampleRun plain;

@@ -40,7 +40,8 @@ TEST(JudgeColumns, FindsTrailingColumns) {
 }
 
 TEST(JudgeColumns, ARoundedColumnDiffersButIsInside) {
-  const auto out = judge_columns({column(1, 1, 3), column(2, 1, 3)}, {column(1, 1, 3), column(9, 1.0001, 3)}, true, 100, 1e-3);
+  const auto out =
+      judge_columns({column(1, 1, 3), column(2, 1, 3)}, {column(1, 1, 3), column(9, 1.0001, 3)}, true, 100, 1e-3);
   EXPECT_EQ(out.differing, (Ranges{{1, 1}}));
   EXPECT_TRUE(out.outside.empty());
   EXPECT_FALSE(out.trailing);

@@ -20,7 +20,8 @@ TEST(Compare, EqualRunsAreBitwise) {
   EXPECT_FALSE(result.first_difference);
   EXPECT_FALSE(result.first_divergence);
   EXPECT_TRUE(result.culprits.empty());
-  for (const auto& probe : result.probes) EXPECT_EQ(probe.evidence, Evidence::digest) << probe.probe;
+  for (const auto& probe : result.probes)
+    EXPECT_EQ(probe.evidence, Evidence::digest) << probe.probe;
 }
 
 TEST(Compare, RoundingNoiseIsWithinAndStillTheFirstDifference) {
@@ -53,7 +54,8 @@ TEST_P(OneOp, IsNamedAndNothingThatItSpoils) {
   candidate.edit = [places](const Where& where, Values& values) {
     perturb(places, 0.1F)(where, values);
     if (places.contains(where))
-      for (float& value : values.data) value *= 1.2F;
+      for (float& value : values.data)
+        value *= 1.2F;
   };
   const auto result = compare_runs(reference, candidate);
   EXPECT_EQ(result.verdict, Outcome::diverged);
@@ -177,7 +179,8 @@ TEST(Compare, NonFiniteValuesThatTheReferenceLacks) {
     reference.level = [level](const std::string&) { return level; };
     SampleRun candidate = reference;
     candidate.edit = [](const Where& where, Values& values) {
-      if (where != Where{0, "blocks.2.mlp.fc2", Segment::video}) return;
+      if (where != Where{0, "blocks.2.mlp.fc2", Segment::video})
+        return;
       values.at(3, 5) = std::numeric_limits<float>::quiet_NaN();
       values.at(7, 1) = -std::numeric_limits<float>::infinity();
     };
@@ -186,7 +189,8 @@ TEST(Compare, NonFiniteValuesThatTheReferenceLacks) {
     EXPECT_EQ(result.exit_code, ExitCode::mismatch);
     ASSERT_TRUE(result.first_divergence);
     EXPECT_NE(result.first_divergence->result.reason.find("1 NaN and 1 Inf"), std::string::npos);
-    if (level != Level::full) continue;
+    if (level != Level::full)
+      continue;
     ASSERT_GE(result.first_divergence->worst.size(), 2U);
     EXPECT_EQ(result.first_divergence->worst[0].row, 3);
     EXPECT_EQ(result.first_divergence->worst[0].column, 5);
@@ -198,7 +202,8 @@ TEST(Compare, NonFiniteOnBothSidesIsNotHeldAgainstTheCandidate) {
   SampleRun run;
   run.steps = 1;
   run.edit = [](const Where& where, Values& values) {
-    if (where == Where{0, "blocks.2.mlp.fc2", Segment::text}) values.at(0, 0) = std::numeric_limits<float>::infinity();
+    if (where == Where{0, "blocks.2.mlp.fc2", Segment::text})
+      values.at(0, 0) = std::numeric_limits<float>::infinity();
   };
   EXPECT_EQ(compare_runs(run, run).verdict, Outcome::bitwise);
 }
@@ -207,7 +212,8 @@ TEST(Compare, AllZeroOnBothSidesIsMistrusted) {
   SampleRun run;
   run.steps = 1;
   run.edit = [](const Where& where, Values& values) {
-    if (std::get<1>(where) == "blocks.1.attn.out_proj") std::fill(values.data.begin(), values.data.end(), 0.0F);
+    if (std::get<1>(where) == "blocks.1.attn.out_proj")
+      std::fill(values.data.begin(), values.data.end(), 0.0F);
   };
   const auto result = compare_runs(run, run);
   EXPECT_EQ(result.verdict, Outcome::mistrusted);
@@ -236,7 +242,8 @@ TEST(Compare, ZeroOnOneSideOnlyDiverges) {
   candidate.steps = 1;
   SampleRun reference = candidate;
   candidate.edit = [](const Where& where, Values& values) {
-    if (std::get<1>(where) == "blocks.1.attn.out_proj") std::fill(values.data.begin(), values.data.end(), 0.0F);
+    if (std::get<1>(where) == "blocks.1.attn.out_proj")
+      std::fill(values.data.begin(), values.data.end(), 0.0F);
   };
   EXPECT_EQ(compare_runs(reference, candidate).verdict, Outcome::diverged);
 }
@@ -303,7 +310,8 @@ TEST(Compare, AWiderTensorTellsItsEqualPrefix) {
   reference.shape = tiny_shape(true);
   reference.steps = 1;
   reference.edit = [](const Where& where, Values& values) {
-    if (std::get<1>(where) == "weights.adaln_t_table") values.resize_columns(8, 0);
+    if (std::get<1>(where) == "weights.adaln_t_table")
+      values.resize_columns(8, 0);
   };
   SampleRun candidate = reference;
   candidate.edit = [](const Where&, Values&) {};
@@ -315,7 +323,8 @@ TEST(Compare, AWiderTensorTellsItsEqualPrefix) {
   EXPECT_EQ(result.first_divergence->result.bad_columns, (std::vector<std::array<std::int64_t, 2>>{{8, 15}}));
 
   const auto other_way = compare_runs(candidate, reference);
-  EXPECT_EQ(other_way.first_divergence->result.reason, "narrower: columns 0-7 are bitwise the reference's, 8-15 are lacking");
+  EXPECT_EQ(other_way.first_divergence->result.reason,
+            "narrower: columns 0-7 are bitwise the reference's, 8-15 are lacking");
 }
 
 TEST(Compare, AWiderActivationTellsItsPrefixFromTensors) {
@@ -324,7 +333,8 @@ TEST(Compare, AWiderActivationTellsItsPrefixFromTensors) {
   reference.level = [](const std::string&) { return Level::full; };
   SampleRun candidate = reference;
   candidate.edit = [](const Where& where, Values& values) {
-    if (std::get<1>(where) == "blocks.0.norm1") values.resize_columns(36, 1);
+    if (std::get<1>(where) == "blocks.0.norm1")
+      values.resize_columns(36, 1);
     if (std::get<1>(where) == "blocks.1.norm1") {
       values.resize_columns(36, 1);
       values.at(0, 0) += 1;
@@ -341,7 +351,8 @@ TEST(Compare, AnotherDtypeUnderTheSameClaim) {
   reference.compute = DType::bfloat16;
   reference.steps = 1;
   reference.edit = [](const Where& where, Values& values) {
-    if (std::get<1>(where) == "video_patch_proj") values.dtype = DType::float32;
+    if (std::get<1>(where) == "video_patch_proj")
+      values.dtype = DType::float32;
   };
   SampleRun candidate;
   candidate.compute = DType::bfloat16;
@@ -423,7 +434,8 @@ TEST(Compare, AnotherScheduleIsInputDriftAtTheStepWhereItShows) {
   SampleRun candidate;
   candidate.shift = 6;
   candidate.edit = [](const Where& where, Values& values) {
-    if (std::get<1>(where) == "input.timestep" && std::get<0>(where) == 1) values.data[0] -= 0.05F;
+    if (std::get<1>(where) == "input.timestep" && std::get<0>(where) == 1)
+      values.data[0] -= 0.05F;
   };
   const auto result = compare_runs(SampleRun{}, candidate);
   EXPECT_EQ(result.verdict, Outcome::input_drift);
@@ -484,8 +496,10 @@ TEST(Compare, ForeignNamesAreAligned) {
   SampleRun candidate;
   candidate.facts["pipeline"] = "diffusers";
   candidate.rename = [](const std::string& probe) {
-    if (probe == "condition_proj") return std::string("context_embedder");
-    if (probe == "input.text") return std::string("encoder_hidden_states");
+    if (probe == "condition_proj")
+      return std::string("context_embedder");
+    if (probe == "input.text")
+      return std::string("encoder_hidden_states");
     return probe;
   };
   const auto result = compare_runs(SampleRun{}, candidate);
@@ -509,9 +523,11 @@ TEST(Compare, BandsLocateRowsAndTensorsFindThemExactly) {
     reference.level = [level](const std::string&) { return level; };
     SampleRun candidate = reference;
     candidate.edit = [](const Where& where, Values& values) {
-      if (where != Where{0, "blocks.2.attn.sdpa", Segment::video}) return;
+      if (where != Where{0, "blocks.2.attn.sdpa", Segment::video})
+        return;
       for (std::int64_t r = 15; r < 20; ++r)
-        for (std::int64_t c = 0; c < values.cols; ++c) values.at(r, c) *= 2;
+        for (std::int64_t c = 0; c < values.cols; ++c)
+          values.at(r, c) *= 2;
     };
     const auto result = compare_runs(reference, candidate);
     ASSERT_TRUE(result.first_divergence);
@@ -529,7 +545,8 @@ TEST(Compare, AScaledTensorDivergesByItsStdRatio) {
   SampleRun reference = candidate;
   candidate.edit = [](const Where& where, Values& values) {
     if (where == Where{0, "pred.audio", Segment::audio})
-      for (float& value : values.data) value *= 0.25F;
+      for (float& value : values.data)
+        value *= 0.25F;
   };
   const auto result = compare_runs(reference, candidate);
   ASSERT_TRUE(result.first_divergence);

@@ -19,8 +19,8 @@ class Tensors {
 public:
   Tensors() : writer_(*probes::DumpWriter::create({path_, true}, {})) {}
 
-  template <class T>
-  void add(const std::string& probe, DType dtype, std::int64_t rows, const std::vector<T>& values, std::int64_t sample = 0) {
+  template <class T> void add(const std::string& probe, DType dtype, std::int64_t rows, const std::vector<T>& values,
+                              std::int64_t sample = 0) {
     const std::int64_t cols = static_cast<std::int64_t>(values.size()) / rows;
     const auto view = TensorView::contiguous(values.data(), dtype, rows, cols);
     const probes::RowRange all{0, rows};
@@ -48,7 +48,8 @@ public:
 
   StoredTensor get(const std::string& probe) const {
     for (const auto& row : reader_->index())
-      if (row.probe == probe) return **reader_->tensor(row);
+      if (row.probe == probe)
+        return **reader_->tensor(row);
     ADD_FAILURE() << probe;
     return {};
   }
@@ -92,7 +93,8 @@ template <class A, class B> Naive naive(const std::vector<A>& a, const std::vect
 
 TEST(TensorSums, AgreeWithALongDoubleLoopAtOddSizes) {
   Tensors tensors;
-  std::vector<std::pair<std::int64_t, std::int64_t>> shapes = {{1, 1}, {3, 5}, {1, 8}, {7, 31}, {1000, 333}, {2, 300001}};
+  std::vector<std::pair<std::int64_t, std::int64_t>> shapes = {{1, 1},  {3, 5},      {1, 8},
+                                                               {7, 31}, {1000, 333}, {2, 300001}};
   std::vector<Naive> expected;
   for (std::size_t i = 0; i < shapes.size(); ++i) {
     const auto n = static_cast<std::size_t>(shapes[i].first * shapes[i].second);
@@ -169,7 +171,8 @@ TEST(TensorSums, ReadEveryDtypeExactly) {
     EXPECT_EQ(sums->candidate, 1 + 4 + 0.25 + 9 + 9216 + 0.0625) << other;
     EXPECT_FALSE(sums->identical) << other;
   }
-  for (const char* other : {"int64", "int32"}) EXPECT_EQ(tensor_sums(tensors.pair("int8", other), 1)->difference, 0);
+  for (const char* other : {"int64", "int32"})
+    EXPECT_EQ(tensor_sums(tensors.pair("int8", other), 1)->difference, 0);
 }
 
 TEST(TensorSums, LeaveNonFiniteValuesOutAndCountThem) {
@@ -236,7 +239,8 @@ TEST(TensorDetail, NamesRowsColumnsAndTheWorstElementsWithTheirBits) {
   Tensors tensors;
   auto a = numbers(200 * 600, 9), b = a;
   for (std::size_t r = 40; r < 44; ++r)
-    for (std::size_t c = 500; c < 510; ++c) b[r * 600 + c] = 0;
+    for (std::size_t c = 500; c < 510; ++c)
+      b[r * 600 + c] = 0;
   a[41 * 600 + 505] = 2;
   a[43 * 600 + 501] = 2; // a tie: the earlier row first
   tensors.add("a", DType::float32, 200, a);
@@ -258,7 +262,8 @@ TEST(EqualLeadingColumns, ComparesBytes) {
   Tensors tensors;
   std::vector<float> narrow = numbers(40, 10), wide;
   for (std::size_t r = 0; r < 10; ++r) {
-    wide.insert(wide.end(), narrow.begin() + static_cast<std::ptrdiff_t>(4 * r), narrow.begin() + static_cast<std::ptrdiff_t>(4 * r + 4));
+    wide.insert(wide.end(), narrow.begin() + static_cast<std::ptrdiff_t>(4 * r),
+                narrow.begin() + static_cast<std::ptrdiff_t>(4 * r + 4));
     wide.push_back(1);
   }
   tensors.add("narrow", DType::float32, 10, narrow);

@@ -7,7 +7,8 @@ using namespace testing;
 
 const Hypothesis* of_kind(const CompareResult& result, const std::string& kind) {
   for (const auto& hypothesis : result.hypotheses)
-    if (hypothesis.kind == kind) return &hypothesis;
+    if (hypothesis.kind == kind)
+      return &hypothesis;
   return nullptr;
 }
 
@@ -29,7 +30,8 @@ SampleRun padded(float reference_scale) {
   run.shape = tiny_shape(true);
   run.steps = 1;
   run.edit = [reference_scale](const Where& where, Values& values) {
-    if (is_projection(where)) fill_tail(values, 8, reference_scale);
+    if (is_projection(where))
+      fill_tail(values, 8, reference_scale);
   };
   return run;
 }
@@ -53,8 +55,9 @@ TEST(AdalnPadding, NamesTheColumnsWithNumbersAndACommand) {
   EXPECT_NE(first.result.reason.find("in columns 0-7, which are bitwise the reference's"), std::string::npos);
   ASSERT_TRUE(first.spoils_first);
   EXPECT_EQ(first.spoils_first->probe, "blocks.0.adaln.shift_msa");
-  EXPECT_EQ(culprit_names(result), (std::set<std::string>{"weights.blocks.0.adaln_proj", "weights.blocks.1.adaln_proj",
-                                                          "weights.blocks.2.adaln_proj", "weights.final_layer.adaln_proj"}));
+  EXPECT_EQ(culprit_names(result),
+            (std::set<std::string>{"weights.blocks.0.adaln_proj", "weights.blocks.1.adaln_proj",
+                                   "weights.blocks.2.adaln_proj", "weights.final_layer.adaln_proj"}));
   const auto* padding = of_kind(result, "adaln_padding");
   ASSERT_NE(padding, nullptr);
   EXPECT_NE(padding->evidence.find("4 of 4 AdaLN projections"), std::string::npos) << padding->evidence;
@@ -64,7 +67,8 @@ TEST(AdalnPadding, NamesTheColumnsWithNumbersAndACommand) {
 TEST(AdalnPadding, SeesPaddingThatIsSmallBesideTheWholeWeight) {
   SampleRun candidate = padded(0);
   candidate.edit = [](const Where& where, Values& values) {
-    if (is_projection(where)) fill_tail(values, 8, 1e-9F);
+    if (is_projection(where))
+      fill_tail(values, 8, 1e-9F);
   };
   const auto result = compare_runs(padded(0), candidate);
   EXPECT_EQ(result.verdict, Outcome::diverged);
@@ -74,9 +78,11 @@ TEST(AdalnPadding, SeesPaddingThatIsSmallBesideTheWholeWeight) {
 TEST(AdalnPadding, IsNotSaidOfColumnsInTheMiddleOrOfZeros) {
   SampleRun candidate = padded(1);
   candidate.edit = [](const Where& where, Values& values) {
-    if (!is_projection(where)) return;
+    if (!is_projection(where))
+      return;
     fill_tail(values, 8, 1);
-    for (std::int64_t r = 0; r < values.rows; ++r) values.at(r, 3) *= 2;
+    for (std::int64_t r = 0; r < values.rows; ++r)
+      values.at(r, 3) *= 2;
   };
   auto result = compare_runs(padded(1), candidate);
   EXPECT_EQ(result.verdict, Outcome::diverged);
@@ -90,7 +96,8 @@ TEST(AdalnPadding, IsNotSaidOfColumnsInTheMiddleOrOfZeros) {
 TEST(AdalnPadding, WiderProjectionsWithUnloadedColumns) {
   SampleRun reference = padded(0);
   reference.edit = [](const Where& where, Values& values) {
-    if (is_projection(where)) values.resize_columns(8, 0);
+    if (is_projection(where))
+      values.resize_columns(8, 0);
   };
   SampleRun candidate = padded(10);
   const auto result = compare_runs(reference, candidate);
@@ -105,7 +112,8 @@ TEST(SwigluSwap, IsSeenInTheHalvesOfFc1) {
   candidate.steps = 1;
   SampleRun reference = candidate;
   candidate.edit = [](const Where& where, Values& values) {
-    if (std::get<1>(where) != "weights.blocks.0.mlp.fc1") return;
+    if (std::get<1>(where) != "weights.blocks.0.mlp.fc1")
+      return;
     std::rotate(values.data.begin(), values.data.begin() + static_cast<std::ptrdiff_t>(values.data.size() / 2),
                 values.data.end());
   };

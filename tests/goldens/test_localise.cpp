@@ -18,7 +18,8 @@ protected:
       return seen.empty() || seen.contains(graph.probes()[static_cast<std::size_t>(place.probe)].name);
     });
     unobserved.clear();
-    for (const int at : found.unobserved) unobserved.push_back(graph.probes()[static_cast<std::size_t>(at)].name);
+    for (const int at : found.unobserved)
+      unobserved.push_back(graph.probes()[static_cast<std::size_t>(at)].name);
     std::set<std::string> names;
     for (const auto& place : found.observed)
       names.insert(graph.probes()[static_cast<std::size_t>(place.probe)].name + "/" +

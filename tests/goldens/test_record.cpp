@@ -16,7 +16,8 @@ void same_keys(const json& a, const json& b, const std::string& path) {
       ASSERT_TRUE(b.contains(key)) << path << "." << key << " stands on one side only";
       same_keys(value, b[key], path + "." + key);
     }
-    for (const auto& [key, value] : b.items()) ASSERT_TRUE(a.contains(key)) << path << "." << key << " stands on one side only";
+    for (const auto& [key, value] : b.items())
+      ASSERT_TRUE(a.contains(key)) << path << "." << key << " stands on one side only";
   } else if (a.is_array() && b.is_array() && !a.empty() && !b.empty()) {
     same_keys(a[0], b[0], path + "[0]");
   }
@@ -37,7 +38,8 @@ json example() {
   reference.steps = 1;
   reference.level = [](const std::string& probe) { return probe.starts_with("weights.") ? Level::full : Level::stats; };
   reference.edit = [=](const Where& where, Values& values) {
-    if (is_projection(std::get<1>(where))) fill_tail(values, 0);
+    if (is_projection(std::get<1>(where)))
+      fill_tail(values, 0);
   };
   SampleRun candidate = reference;
   const auto spoiled = downstream(candidate, {-1, "weights.blocks.0.adaln_proj", Segment::all});
@@ -55,8 +57,8 @@ json example() {
 
 TEST(Record, HasTheFixedKeys) {
   const json record = example();
-  for (const char* key : {"verdict", "exit_code", "coverage", "first_difference", "first_divergence", "culprits",
-                          "hypotheses", "probes"})
+  for (const char* key :
+       {"verdict", "exit_code", "coverage", "first_difference", "first_divergence", "culprits", "hypotheses", "probes"})
     EXPECT_TRUE(record.contains(key)) << key;
   EXPECT_EQ(record["verdict"], "diverged");
   EXPECT_EQ(record["exit_code"], 1);
@@ -73,7 +75,8 @@ TEST(Record, HasTheFixedKeys) {
   EXPECT_TRUE(first["rows"].is_null());
   EXPECT_EQ(first["spoils_first"]["probe"], "blocks.0.adaln.shift_msa");
   ASSERT_EQ(first["worst"].size(), 5U);
-  for (const char* key : {"index", "reference", "candidate", "hex"}) EXPECT_TRUE(first["worst"][0].contains(key)) << key;
+  for (const char* key : {"index", "reference", "candidate", "hex"})
+    EXPECT_TRUE(first["worst"][0].contains(key)) << key;
   EXPECT_EQ(first["worst"][0]["hex"].size(), 2U);
   EXPECT_EQ(record["culprits"].size(), 4U);
   EXPECT_EQ(record["hypotheses"][0]["kind"], "adaln_padding");

@@ -22,10 +22,12 @@ TEST(RowDigest, GivesTheCheckValuesOfTheFormat) {
   EXPECT_EQ(digest_of(1, 1, {0}), "821295fcf5ed867af1004d6131041cc8");
   EXPECT_EQ(digest_of(1, 1, {1}), "4aa3f135b3f95c3f911ba4c5589b4dbe");
   std::vector<unsigned char> bytes(15);
-  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<unsigned char>(i);
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<unsigned char>(i);
   EXPECT_EQ(digest_of(3, 5, bytes), "45055e580eb0ce0751968991355bffa6");
   bytes.resize(200);
-  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<unsigned char>(7 * i);
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<unsigned char>(7 * i);
   EXPECT_EQ(digest_of(5, 40, bytes), "5c7859a5bf99f55936ee8e4df01591b0");
 }
 
@@ -33,7 +35,8 @@ TEST(RowDigest, AgreesWithTheProducers) {
   for (const std::int64_t rows : {1, 4, 37, 130})
     for (const std::int64_t width : {1, 16, 33, 700}) {
       std::vector<unsigned char> bytes(static_cast<std::size_t>(rows * width));
-      for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<unsigned char>(i * i + 11 * i);
+      for (std::size_t i = 0; i < bytes.size(); ++i)
+        bytes[i] = static_cast<unsigned char>(i * i + 11 * i);
       EXPECT_EQ(digest_of(rows, width, bytes), probes::digest_bytes(bytes.data(), rows, width).hex());
     }
 }
@@ -44,7 +47,8 @@ TEST(Verify, FindsATensorThatIsNotWhatItsDigestSays) {
   run.level = [](const std::string&) { return Level::full; };
   // A value that stands once in the file.
   run.edit = [](const Where& where, Values& values) {
-    if (where == Where{0, "blocks.1.norm2", Segment::video}) values.at(4, 4) = 12345.678F;
+    if (where == Where{0, "blocks.1.norm2", Segment::video})
+      values.at(4, 4) = 12345.678F;
   };
   const auto good = run.write("good.h5"), bad = run.write("bad.h5");
   CompareOptions options;

@@ -15,9 +15,9 @@ namespace h3diff::probes::test {
 using Bytes = std::vector<std::uint8_t>;
 
 inline const std::vector<DType>& all_dtypes() {
-  static const std::vector<DType> dtypes{DType::float64, DType::float32, DType::bfloat16, DType::float16,
-                                         DType::float8_e4m3fn, DType::float8_e5m2, DType::int8, DType::uint8,
-                                         DType::int32, DType::int64, DType::boolean};
+  static const std::vector<DType> dtypes{DType::float64,       DType::float32,     DType::bfloat16, DType::float16,
+                                         DType::float8_e4m3fn, DType::float8_e5m2, DType::int8,     DType::uint8,
+                                         DType::int32,         DType::int64,       DType::boolean};
   return dtypes;
 }
 
@@ -33,7 +33,7 @@ public:
   }
   std::int64_t below(std::int64_t n) { return static_cast<std::int64_t>(bits() % static_cast<std::uint64_t>(n)); }
   double uniform() { return static_cast<double>(bits() >> 11) * 0x1p-53; } // [0, 1)
-  double normal() { // sum of twelve 16-bit uniforms
+  double normal() {                                                        // sum of twelve 16-bit uniforms
     double sum = -6;
     for (int i = 0; i < 3; ++i)
       for (std::uint64_t word = bits(), part = 0; part < 4; ++part, word >>= 16)
@@ -53,7 +53,8 @@ inline void put(DType dtype, double value, void* to) {
   switch (dtype) {
   case DType::float64: return store(value);
   case DType::float32: return store(static_cast<float>(value));
-  case DType::bfloat16: return store(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(value)) >> 16));
+  case DType::bfloat16:
+    return store(static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(static_cast<float>(value)) >> 16));
   case DType::int8: return store(static_cast<std::int8_t>(std::clamp(value, -128.0, 127.0)));
   case DType::uint8: return store(static_cast<std::uint8_t>(std::clamp(value, 0.0, 255.0)));
   case DType::int32: return store(static_cast<std::int32_t>(value));
@@ -65,9 +66,11 @@ inline void put(DType dtype, double value, void* to) {
     for (std::uint32_t step = 1u << (bits - 2); step > 0; step /= 2) {
       const std::uint16_t candidate = static_cast<std::uint16_t>(best | step);
       const double v = to_double(dtype, &candidate);
-      if (v <= std::abs(value)) best = candidate;
+      if (v <= std::abs(value))
+        best = candidate;
     }
-    if (value < 0) best |= 1u << (bits - 1);
+    if (value < 0)
+      best |= 1u << (bits - 1);
     std::memcpy(to, &best, item_size(dtype));
   }
   }
@@ -108,7 +111,8 @@ inline std::vector<Laid> layouts(const Bytes& data, DType dtype, std::int64_t ro
     std::uint8_t* base = laid.storage.data() + first * item;
     laid.view.data = base;
     std::int64_t inner = 1; // columns of the last dimension, if columns are split in two
-    if (view.dims == 3) inner = view.sizes[2];
+    if (view.dims == 3)
+      inner = view.sizes[2];
     for (std::int64_t r = 0; r < rows; ++r)
       for (std::int64_t c = 0; c < cols; ++c) {
         std::int64_t offset = r * view.strides[0];
@@ -134,7 +138,8 @@ inline std::vector<Laid> layouts(const Bytes& data, DType dtype, std::int64_t ro
     lay("backwards", rows * cols, rows * cols - 1, backwards);
   }
   for (const std::int64_t heads : {2, 3, 4}) {
-    if (cols == 0 || cols % heads != 0) continue;
+    if (cols == 0 || cols % heads != 0)
+      continue;
     TensorView view = plain; // [rows, heads, dim] seen in [heads, rows, dim]
     view.dims = 3;
     view.sizes = {rows, heads, cols / heads};
@@ -146,7 +151,8 @@ inline std::vector<Laid> layouts(const Bytes& data, DType dtype, std::int64_t ro
 
 inline std::vector<kernels::Isa> isas() {
   std::vector<kernels::Isa> out{kernels::Isa::portable};
-  if (kernels::available(kernels::Isa::avx2)) out.push_back(kernels::Isa::avx2);
+  if (kernels::available(kernels::Isa::avx2))
+    out.push_back(kernels::Isa::avx2);
   return out;
 }
 
@@ -159,24 +165,36 @@ inline bool same_bits(double a, double b) { return std::bit_cast<std::uint64_t>(
 
 // The first field in which two measurements differ, bit for bit; empty if none.
 inline std::string difference(const Measurement& a, const Measurement& b) {
-  if (a.rows != b.rows || a.cols != b.cols) return "shape";
-  if (!(a.digest == b.digest)) return "digest";
+  if (a.rows != b.rows || a.cols != b.cols)
+    return "shape";
+  if (!(a.digest == b.digest))
+    return "digest";
   const Statistics &s = a.statistics, &t = b.statistics;
   if (s.count != t.count || s.zeros != t.zeros || s.nan != t.nan || s.inf != t.inf || s.subnormal != t.subnormal)
     return "counts";
-  if (!same_bits(s.mean, t.mean)) return "mean";
-  if (!same_bits(s.std, t.std)) return "std";
-  if (!same_bits(s.l2, t.l2)) return "l2";
-  if (!same_bits(s.min, t.min) || !same_bits(s.max, t.max) || !same_bits(s.absmax, t.absmax)) return "extremes";
-  if (s.absmax_row != t.absmax_row || s.absmax_col != t.absmax_col) return "absmax position";
+  if (!same_bits(s.mean, t.mean))
+    return "mean";
+  if (!same_bits(s.std, t.std))
+    return "std";
+  if (!same_bits(s.l2, t.l2))
+    return "l2";
+  if (!same_bits(s.min, t.min) || !same_bits(s.max, t.max) || !same_bits(s.absmax, t.absmax))
+    return "extremes";
+  if (s.absmax_row != t.absmax_row || s.absmax_col != t.absmax_col)
+    return "absmax position";
   for (std::size_t i = 0; i < 16; ++i) {
-    if (!same_bits(s.row_bands[i], t.row_bands[i])) return "row_bands";
-    if (!same_bits(s.col_groups[i], t.col_groups[i])) return "col_groups";
+    if (!same_bits(s.row_bands[i], t.row_bands[i]))
+      return "row_bands";
+    if (!same_bits(s.col_groups[i], t.col_groups[i]))
+      return "col_groups";
   }
-  if (a.sketch.size() != b.sketch.size()) return "sketch size";
+  if (a.sketch.size() != b.sketch.size())
+    return "sketch size";
   for (std::size_t i = 0; i < a.sketch.size(); ++i)
-    if (!same_bits(a.sketch[i], b.sketch[i])) return "sketch bucket " + std::to_string(i);
-  if (a.columns.size() != b.columns.size()) return "columns";
+    if (!same_bits(a.sketch[i], b.sketch[i]))
+      return "sketch bucket " + std::to_string(i);
+  if (a.columns.size() != b.columns.size())
+    return "columns";
   for (std::size_t i = 0; i < a.columns.size(); ++i) {
     const ColumnMeasurement &c = a.columns[i], &d = b.columns[i];
     if (c.column != d.column || !(c.digest == d.digest) || c.zeros != d.zeros || c.nan != d.nan || c.inf != d.inf ||

@@ -32,18 +32,29 @@ std::vector<std::byte> fill(DType dtype, std::size_t elements, Content content, 
     if (content != Content::bits) {
       double value = 0;
       const double uniform = static_cast<double>(raw >> 11) * 0x1p-53 * 2 - 1;
-      if (content == Content::finite) value = uniform;
-      if (content == Content::constant) value = 1.1;
-      if (content == Content::offset) value = 1000 + uniform / 16;
-      if (content == Content::extreme) value = dtype == DType::float64 ? uniform * 1e300 : uniform * 1e38;
-      if (content == Content::zeros) value = raw % 7 == 0 ? -0.0 : 0.0;
-      if (dtype == DType::float64) raw = std::bit_cast<std::uint64_t>(value);
-      else if (dtype == DType::float32) raw = std::bit_cast<std::uint32_t>(static_cast<float>(value));
-      else if (dtype == DType::bfloat16) raw = std::bit_cast<std::uint32_t>(static_cast<float>(value)) >> 16;
-      else if (is_floating(dtype)) raw = content == Content::zeros ? 0 : content == Content::constant ? 0x3A3A : raw & 0x3B3B;
-      else raw = content == Content::zeros ? 0 : content == Content::constant ? 77 : raw >> 7;
+      if (content == Content::finite)
+        value = uniform;
+      if (content == Content::constant)
+        value = 1.1;
+      if (content == Content::offset)
+        value = 1000 + uniform / 16;
+      if (content == Content::extreme)
+        value = dtype == DType::float64 ? uniform * 1e300 : uniform * 1e38;
+      if (content == Content::zeros)
+        value = raw % 7 == 0 ? -0.0 : 0.0;
+      if (dtype == DType::float64)
+        raw = std::bit_cast<std::uint64_t>(value);
+      else if (dtype == DType::float32)
+        raw = std::bit_cast<std::uint32_t>(static_cast<float>(value));
+      else if (dtype == DType::bfloat16)
+        raw = std::bit_cast<std::uint32_t>(static_cast<float>(value)) >> 16;
+      else if (is_floating(dtype))
+        raw = content == Content::zeros ? 0 : content == Content::constant ? 0x3A3A : raw & 0x3B3B;
+      else
+        raw = content == Content::zeros ? 0 : content == Content::constant ? 77 : raw >> 7;
     }
-    if (dtype == DType::boolean) raw &= 1;
+    if (dtype == DType::boolean)
+      raw &= 1;
     std::memcpy(out.data() + i * item, &raw, item);
   }
   return out;
@@ -104,7 +115,8 @@ struct Bench {
     const Measurement ours = measure(view, ranges, options);
     h3diff_tensor t = as_c(view);
     std::vector<h3diff_row_range> c_ranges;
-    for (const RowRange& r : ranges) c_ranges.push_back({r.begin, r.end});
+    for (const RowRange& r : ranges)
+      c_ranges.push_back({r.begin, r.end});
     const h3diff_segment_rows segment{H3DIFF_VIDEO, c_ranges.data(), c_ranges.size()};
     t.segments = &segment;
     t.segment_count = 1;
@@ -113,25 +125,31 @@ struct Bench {
   }
 };
 
-const DType all_dtypes[] = {DType::float64, DType::float32, DType::bfloat16, DType::float16, DType::float8_e4m3fn,
-                            DType::float8_e5m2, DType::int8, DType::uint8, DType::int32, DType::int64, DType::boolean};
+const DType all_dtypes[] = {DType::float64,       DType::float32,     DType::bfloat16, DType::float16,
+                            DType::float8_e4m3fn, DType::float8_e5m2, DType::int8,     DType::uint8,
+                            DType::int32,         DType::int64,       DType::boolean};
 
 class CHeader : public testing::TestWithParam<DType> {};
 
 TEST_P(CHeader, EqualsTheLibraryAtOddSizes) {
   const DType dtype = GetParam();
   Bench bench;
-  const std::pair<int, int> shapes[] = {{0, 0}, {0, 5}, {5, 0}, {1, 1}, {1, 2}, {3, 5}, {4, 8}, {5, 17}, {7, 129},
-                                        {17, 96}, {33, 511}, {65, 513}, {513, 31}, {600, 1030}, {1003, 1}, {2, 66001}};
+  const std::pair<int, int> shapes[] = {{0, 0},    {0, 5},      {5, 0},    {1, 1},    {1, 2},    {3, 5},
+                                        {4, 8},    {5, 17},     {7, 129},  {17, 96},  {33, 511}, {65, 513},
+                                        {513, 31}, {600, 1030}, {1003, 1}, {2, 66001}};
   for (const auto& [rows, cols] : shapes) {
-    for (const Content content : {Content::bits, Content::finite, Content::constant, Content::offset, Content::zeros,
-                                  Content::extreme}) {
+    for (const Content content :
+         {Content::bits, Content::finite, Content::constant, Content::offset, Content::zeros, Content::extreme}) {
       const auto data = fill(dtype, static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols), content, 7);
-      const int k = content == Content::finite ? 256 : content == Content::bits ? 64 : content == Content::offset ? 128 : 0;
+      const int k = content == Content::finite   ? 256
+                    : content == Content::bits   ? 64
+                    : content == Content::offset ? 128
+                                                 : 0;
       bench.check(TensorView::contiguous(data.data(), dtype, rows, cols), {{0, rows}}, k,
                   std::to_string(rows) + "x" + std::to_string(cols) + " content " +
                       std::to_string(static_cast<int>(content)));
-      if (HasFatalFailure()) return;
+      if (HasFatalFailure())
+        return;
     }
   }
 }
@@ -164,7 +182,8 @@ TEST_P(CHeader, EqualsTheLibraryOnStridedTensors) {
   bench.check(view(0, 2, {6, 11, 3, 5, 2}, {7, 400, 97, 2, 50}), {{0, 66}}, 128, "rows of two dimensions");
   bench.check(view(2, 0, {77}, {3}), {{0, 1}}, 256, "a 1-D weight");
   bench.check(view(0, 0, {}, {}), {{0, 1}}, 64, "a scalar");
-  bench.check(view(0, 1, {700, 40}, {41, 1}), {{5, 9}, {600, 700}, {9, 9}, {0, 3}, {20, 580}}, 256, "ranges out of order");
+  bench.check(view(0, 1, {700, 40}, {41, 1}), {{5, 9}, {600, 700}, {9, 9}, {0, 3}, {20, 580}}, 256,
+              "ranges out of order");
   bench.check(view(0, 1, {700, 40}, {41, 1}), {{699, 700}, {3, 4}, {3, 4}}, 256, "single rows");
   bench.check(view(1, 6, {2, 3, 1, 5, 2, 4}, {300, 90, 7, 11, 4, 1}), {{0, 240}}, 64, "six row dimensions");
 }
@@ -183,8 +202,8 @@ TEST_P(CHeader, ColumnsEqualTheLibrary) {
       std::vector<unsigned char> stream;
       const auto write = [](void* user, const void* bytes, std::size_t size) {
         const auto* from = static_cast<const unsigned char*>(bytes);
-        static_cast<std::vector<unsigned char>*>(user)->insert(static_cast<std::vector<unsigned char>*>(user)->end(), from,
-                                                               from + size);
+        static_cast<std::vector<unsigned char>*>(user)->insert(static_cast<std::vector<unsigned char>*>(user)->end(),
+                                                               from, from + size);
         return 0;
       };
       const auto s = std::make_unique<h3diff_stream>();
@@ -207,11 +226,19 @@ TEST_P(CHeader, ColumnsEqualTheLibrary) {
           const ColumnMeasurement& c = ours.columns[column];
           std::uint64_t words[11];
           std::memcpy(words, entry, 88);
-          const std::uint64_t expected[11] = {c.digest.a, c.digest.b, static_cast<std::uint64_t>(c.zeros),
-                                              static_cast<std::uint64_t>(c.nan), static_cast<std::uint64_t>(c.inf),
-                                              bits(c.mean), bits(c.std), bits(c.l2), bits(c.min), bits(c.max),
+          const std::uint64_t expected[11] = {c.digest.a,
+                                              c.digest.b,
+                                              static_cast<std::uint64_t>(c.zeros),
+                                              static_cast<std::uint64_t>(c.nan),
+                                              static_cast<std::uint64_t>(c.inf),
+                                              bits(c.mean),
+                                              bits(c.std),
+                                              bits(c.l2),
+                                              bits(c.min),
+                                              bits(c.max),
                                               bits(c.absmax)};
-          for (int w = 0; w < 11; ++w) ASSERT_EQ(words[w], expected[w]) << "column " << column << " word " << w;
+          for (int w = 0; w < 11; ++w)
+            ASSERT_EQ(words[w], expected[w]) << "column " << column << " word " << w;
         }
         at += 12 + 14 + 1 + 88 * count;
       }
@@ -232,7 +259,8 @@ TEST(CHeaderNarrowing, EveryValueOfTheNarrowTypes) {
       std::vector<std::byte> small, large;
       for (std::size_t i = 0; i < count; ++i) {
         const double value = to_double(narrow, &i);
-        if (std::isnan(value)) continue;
+        if (std::isnan(value))
+          continue;
         small.insert(small.end(), reinterpret_cast<const std::byte*>(&i),
                      reinterpret_cast<const std::byte*>(&i) + item_size(narrow));
         const float single = static_cast<float>(value);
@@ -260,15 +288,22 @@ TEST(CHeaderNarrowing, AgreesWithTheLibraryOnWhatFits) {
     // Few significant bits and exponents around each type's ends, so that either answer is common.
     const std::uint64_t r = next(state);
     const int exponent = static_cast<int>(r % 320) - 160;
-    double value = std::ldexp(1 + static_cast<double>(r >> 32 & 15) / 16 + static_cast<double>(r >> 40 & 1) / 2048, exponent);
-    if (i % 50 == 0) value = std::numeric_limits<double>::infinity();
-    if (i % 51 == 0) value = std::numeric_limits<double>::quiet_NaN();
-    if (r >> 63) value = -value;
+    double value =
+        std::ldexp(1 + static_cast<double>(r >> 32 & 15) / 16 + static_cast<double>(r >> 40 & 1) / 2048, exponent);
+    if (i % 50 == 0)
+      value = std::numeric_limits<double>::infinity();
+    if (i % 51 == 0)
+      value = std::numeric_limits<double>::quiet_NaN();
+    if (r >> 63)
+      value = -value;
     const float single = static_cast<float>(value);
     for (const DType wide : {DType::float32, DType::float64}) {
-      const TensorView view = TensorView::contiguous(wide == DType::float32 ? static_cast<const void*>(&single) : &value, wide, 1, 1);
-      for (const DType narrow : {DType::float32, DType::bfloat16, DType::float16, DType::float8_e4m3fn, DType::float8_e5m2}) {
-        if (narrow == wide) continue;
+      const TensorView view =
+          TensorView::contiguous(wide == DType::float32 ? static_cast<const void*>(&single) : &value, wide, 1, 1);
+      for (const DType narrow :
+           {DType::float32, DType::bfloat16, DType::float16, DType::float8_e4m3fn, DType::float8_e5m2}) {
+        if (narrow == wide)
+          continue;
         h3diff_tensor t = as_c(view);
         t.level = H3DIFF_DIGEST;
         t.compute_dtype = static_cast<int>(narrow) + 1;
@@ -285,7 +320,8 @@ TEST(CHeaderNarrowing, AgreesWithTheLibraryOnWhatFits) {
 
 TEST(CHeaderCosine, EqualsTheLibrary) {
   Bench bench;
-  const auto a = fill(DType::bfloat16, 90 * 700, Content::bits, 1), b = fill(DType::float32, 90 * 700, Content::finite, 2);
+  const auto a = fill(DType::bfloat16, 90 * 700, Content::bits, 1),
+             b = fill(DType::float32, 90 * 700, Content::finite, 2);
   const TensorView left = TensorView::contiguous(a.data(), DType::bfloat16, 90, 700);
   const TensorView right = TensorView::contiguous(b.data(), DType::float32, 90, 700);
   const std::vector<RowRange> ranges{{40, 90}, {0, 10}};
@@ -372,7 +408,8 @@ TEST(CHeaderErrors, AWriteErrorSticks) {
   const std::vector<float> data(500, 1.0f);
   const h3diff_tensor t = h3diff_matrix("blocks.0.out", 0, H3DIFF_FLOAT32, 5, 100, data.data());
   h3diff_status last = H3DIFF_OK;
-  for (int i = 0; i < 10; ++i) last = h3diff_probe(s.get(), &t);
+  for (int i = 0; i < 10; ++i)
+    last = h3diff_probe(s.get(), &t);
   EXPECT_EQ(last, H3DIFF_WRITE_FAILED);
   EXPECT_EQ(h3diff_end_step(s.get(), 0, 0, 0, 0, 0), H3DIFF_WRITE_FAILED);
   EXPECT_EQ(h3diff_close(s.get()), H3DIFF_WRITE_FAILED);

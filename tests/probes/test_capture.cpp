@@ -13,7 +13,8 @@ TEST(Capture, DefaultsToStatistics) {
 }
 
 TEST(Capture, LaterItemsOverrideEarlierOnes) {
-  const auto spec = CaptureSpec::parse("digest,blocks.*=full,blocks.0.*=off, pred.* = rows ,budget=4GiB,rows=8,sketch=128");
+  const auto spec =
+      CaptureSpec::parse("digest,blocks.*=full,blocks.0.*=off, pred.* = rows ,budget=4GiB,rows=8,sketch=128");
   ASSERT_TRUE(spec) << spec.error().message;
   EXPECT_EQ(spec->level("packed"), Level::digest);
   EXPECT_EQ(spec->level("blocks.1.out"), Level::full);
@@ -50,8 +51,8 @@ TEST(Capture, AutomaticSketchIsWideWhereItDecides) {
 }
 
 TEST(Capture, WrongItemsAreQuoted) {
-  for (const char* item : {"", "everything", "blocks.*=most", "=full", "budget=lots", "budget=-1", "budget=9999999999GiB",
-                           "budget=1GB", "rows=0", "rows=x", "sketch=100", "sketch=0"}) {
+  for (const char* item : {"", "everything", "blocks.*=most", "=full", "budget=lots", "budget=-1",
+                           "budget=9999999999GiB", "budget=1GB", "rows=0", "rows=x", "sketch=100", "sketch=0"}) {
     const auto spec = CaptureSpec::parse(std::string("stats,") + item);
     ASSERT_FALSE(spec) << item;
     EXPECT_EQ(spec.error().code, ExitCode::usage);

@@ -25,8 +25,10 @@ Digest naive(const Bytes& data, std::int64_t rows, std::int64_t row_bytes) {
       for (std::int64_t row = 0; row < 4; ++row)
         for (std::int64_t byte = 0; byte < 16; ++byte) {
           const std::int64_t r = block * 4 + row, c = chunk * 16 + byte;
-          if (r >= rows || c >= row_bytes) continue;
-          w[row * 4 + byte / 4] |= static_cast<std::uint32_t>(data[static_cast<std::size_t>(r * row_bytes + c)]) << (8 * (byte % 4));
+          if (r >= rows || c >= row_bytes)
+            continue;
+          w[row * 4 + byte / 4] |= static_cast<std::uint32_t>(data[static_cast<std::size_t>(r * row_bytes + c)])
+                                   << (8 * (byte % 4));
         }
       const auto u = static_cast<std::uint32_t>(block * chunks + chunk);
       std::uint32_t x = u * 0x9E3779B1u + 0x243F6A88u;
@@ -38,7 +40,8 @@ Digest naive(const Bytes& data, std::int64_t rows, std::int64_t row_bytes) {
       std::uint32_t y = x * 0x9E3779B1u + 0x85A308D3u;
       y ^= y >> 15;
       std::uint32_t m[16];
-      for (std::size_t j = 0; j < 16; ++j) m[j] = w[j] ^ (j % 2 == 1 ? y : x) ^ p[j];
+      for (std::size_t j = 0; j < 16; ++j)
+        m[j] = w[j] ^ (j % 2 == 1 ? y : x) ^ p[j];
       std::uint64_t s = 0, t = 0;
       for (std::size_t j = 0; j < 16; j += 2) {
         s += std::uint64_t{m[j]} * m[j + 1];
@@ -72,8 +75,10 @@ TEST(Digest, CheckValues) {
     EXPECT_EQ(digest_bytes(&zero, 1, 1).hex(), "821295fcf5ed867af1004d6131041cc8");
     EXPECT_EQ(digest_bytes(&one, 1, 1).hex(), "4aa3f135b3f95c3f911ba4c5589b4dbe");
     Bytes counting(15), sevens(200);
-    for (std::size_t i = 0; i < counting.size(); ++i) counting[i] = static_cast<std::uint8_t>(i);
-    for (std::size_t i = 0; i < sevens.size(); ++i) sevens[i] = static_cast<std::uint8_t>(7 * i);
+    for (std::size_t i = 0; i < counting.size(); ++i)
+      counting[i] = static_cast<std::uint8_t>(i);
+    for (std::size_t i = 0; i < sevens.size(); ++i)
+      sevens[i] = static_cast<std::uint8_t>(7 * i);
     EXPECT_EQ(digest_bytes(counting.data(), 3, 5).hex(), "45055e580eb0ce0751968991355bffa6");
     EXPECT_EQ(digest_bytes(sevens.data(), 5, 40).hex(), "5c7859a5bf99f55936ee8e4df01591b0");
     std::vector<std::uint16_t> brain(120);
@@ -121,7 +126,8 @@ TEST(Digest, LargeTensorsAndThreads) {
   const Bytes data = random_tensor(DType::bfloat16, rows * cols, 5, true);
   const Digest expected = naive(data, rows, cols * 2);
   const auto view = TensorView::contiguous(data.data(), DType::bfloat16, rows, cols);
-  for (const int threads : {1, 2, 3, 8}) EXPECT_EQ(digest_of(view, threads), expected);
+  for (const int threads : {1, 2, 3, 8})
+    EXPECT_EQ(digest_of(view, threads), expected);
 }
 
 // Unit numbers count modulo 2^32 and byte counts go beyond 2^31. One row of zeros stands for all of them.
@@ -135,8 +141,9 @@ TEST(Digest, MoreThanTwoToThe31Elements) {
   const Bytes nothing(64, 0);
   const std::uint64_t units = 2100 / 4 * ((1 << 20) / 16);
   for (std::uint64_t unit = 0; unit < units; ++unit) {
-    const kernels::Rows four{{reinterpret_cast<const std::byte*>(nothing.data()), reinterpret_cast<const std::byte*>(nothing.data()),
-                              reinterpret_cast<const std::byte*>(nothing.data()), reinterpret_cast<const std::byte*>(nothing.data())}};
+    const kernels::Rows four{
+        {reinterpret_cast<const std::byte*>(nothing.data()), reinterpret_cast<const std::byte*>(nothing.data()),
+         reinterpret_cast<const std::byte*>(nothing.data()), reinterpret_cast<const std::byte*>(nothing.data())}};
     kernels::table(kernels::Isa::portable).digest(four, 1, static_cast<std::uint32_t>(unit), a, b);
   }
   const std::uint64_t l0 = 0x165667B19E3779F9, l1 = 0x27D4EB2F165667C5;
@@ -148,7 +155,8 @@ TEST(Digest, AnyFlippedBitShows) {
   for (int trial = 0; trial < 20000; ++trial) {
     const std::int64_t rows = 1 + random.below(9), row_bytes = 1 + random.below(70);
     Bytes data(static_cast<std::size_t>(rows * row_bytes));
-    for (auto& byte : data) byte = static_cast<std::uint8_t>(random.bits());
+    for (auto& byte : data)
+      byte = static_cast<std::uint8_t>(random.bits());
     const Digest before = digest_bytes(data.data(), rows, row_bytes);
     const auto bit = static_cast<std::size_t>(random.below(static_cast<std::int64_t>(data.size()) * 8));
     data[bit / 8] = static_cast<std::uint8_t>(data[bit / 8] ^ (1u << (bit % 8)));
@@ -163,7 +171,8 @@ TEST(Digest, SwapsSignsOfZeroAndShapesShow) {
   for (int trial = 0; trial < 2000; ++trial) {
     const std::int64_t rows = 2 + random.below(12), cols = 1 + random.below(40);
     std::vector<float> data(static_cast<std::size_t>(rows * cols));
-    for (float& value : data) value = static_cast<float>(random.normal());
+    for (float& value : data)
+      value = static_cast<float>(random.normal());
     const auto digest = [&] { return digest_bytes(data.data(), rows, cols * 4); };
     const Digest before = digest();
     const std::int64_t first = random.below(rows), second = (first + 1 + random.below(rows - 1)) % rows;

@@ -14,10 +14,13 @@ double by_definition(std::uint32_t bits, int exponent, int mantissa, bool infini
   const auto m = static_cast<double>(bits & ((1u << mantissa) - 1));
   const int bias = (1 << (exponent - 1)) - 1;
   if (e == (1 << exponent) - 1) {
-    if (infinities && m == 0) return sign * INFINITY;
-    if (infinities || m == (1 << mantissa) - 1) return NAN;
+    if (infinities && m == 0)
+      return sign * INFINITY;
+    if (infinities || m == (1 << mantissa) - 1)
+      return NAN;
   }
-  if (e == 0) return sign * std::ldexp(m, 1 - bias - mantissa);
+  if (e == 0)
+    return sign * std::ldexp(m, 1 - bias - mantissa);
   return sign * std::ldexp(1 + std::ldexp(m, -mantissa), e - bias);
 }
 
@@ -43,13 +46,17 @@ const Small small_formats[] = {{DType::bfloat16, 8, 7, true},
 } // namespace
 
 TEST(DType, NamesAreThoseOfTheFormat) {
-  const std::pair<DType, std::string_view> expected[] = {
-      {DType::float64, "float64"},   {DType::float32, "float32"},
-      {DType::bfloat16, "bfloat16"}, {DType::float16, "float16"},
-      {DType::float8_e4m3fn, "float8_e4m3fn"}, {DType::float8_e5m2, "float8_e5m2"},
-      {DType::int8, "int8"},         {DType::uint8, "uint8"},
-      {DType::int32, "int32"},       {DType::int64, "int64"},
-      {DType::boolean, "bool"}};
+  const std::pair<DType, std::string_view> expected[] = {{DType::float64, "float64"},
+                                                         {DType::float32, "float32"},
+                                                         {DType::bfloat16, "bfloat16"},
+                                                         {DType::float16, "float16"},
+                                                         {DType::float8_e4m3fn, "float8_e4m3fn"},
+                                                         {DType::float8_e5m2, "float8_e5m2"},
+                                                         {DType::int8, "int8"},
+                                                         {DType::uint8, "uint8"},
+                                                         {DType::int32, "int32"},
+                                                         {DType::int64, "int64"},
+                                                         {DType::boolean, "bool"}};
   for (const auto& [dtype, text] : expected) {
     EXPECT_EQ(name(dtype), text);
     EXPECT_EQ(parse_dtype(text), dtype);
@@ -77,7 +84,8 @@ TEST(DType, MeasuringReadsTheSameValues) {
     const auto item = item_size(format.dtype);
     const std::uint32_t count = 1u << (8 * item);
     std::vector<std::uint8_t> values(count * item);
-    for (std::uint32_t bits = 0; bits < count; ++bits) std::memcpy(values.data() + bits * item, &bits, item);
+    for (std::uint32_t bits = 0; bits < count; ++bits)
+      std::memcpy(values.data() + bits * item, &bits, item);
     // A column each, so that every value is measured on its own.
     const auto view = TensorView::contiguous(values.data(), format.dtype, 1, count);
     MeasureOptions options;

@@ -45,7 +45,8 @@ void read_all(const DumpReader& dump) {
     static_cast<void>(dump.sketch(row));
     static_cast<void>(dump.columns(row.probe));
     if (const auto tensor = dump.tensor(row); tensor && *tensor) {
-      std::vector<char> bytes(static_cast<std::size_t>((*tensor)->rows * (*tensor)->cols) * item_size((*tensor)->dtype));
+      std::vector<char> bytes(static_cast<std::size_t>((*tensor)->rows * (*tensor)->cols) *
+                              item_size((*tensor)->dtype));
       static_cast<void>((*tensor)->read_rows(0, (*tensor)->rows, bytes.data()));
     }
   }
@@ -109,8 +110,8 @@ TEST(DumpDamage, FlippedMetadata) {
   RecordProperty("positions", static_cast<int>(positions.size()));
   RecordProperty("errors", errors);
   RecordProperty("libhdf5_crashes", crashes);
-  std::printf("%zu flips: %d errors, of which libhdf5 crashed on %d; %d moved tensors or sketches\n", positions.size(), errors,
-              crashes, moved);
+  std::printf("%zu flips: %d errors, of which libhdf5 crashed on %d; %d moved tensors or sketches\n", positions.size(),
+              errors, crashes, moved);
   EXPECT_GT(errors, static_cast<int>(positions.size() / 8));
   EXPECT_LT(moved, 20);
   EXPECT_TRUE(DumpReader::open(path));

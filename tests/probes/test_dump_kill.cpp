@@ -67,9 +67,9 @@ TEST_P(CutCommit, LeavesTheStepsBeforeIt) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Dump, CutCommit,
-                         testing::Values(Shape{"tensors", 12, 2, 64, true},       // /tensors outgrows one node
-                                         Shape{"chunks", 4, 400, 256, false},     // tables outgrow chunks
-                                         Shape{"tree", 3, 4500, 256, false},      // sketches outgrow a B-tree node
+                         testing::Values(Shape{"tensors", 12, 2, 64, true},   // /tensors outgrows one node
+                                         Shape{"chunks", 4, 400, 256, false}, // tables outgrow chunks
+                                         Shape{"tree", 3, 4500, 256, false},  // sketches outgrow a B-tree node
                                          Shape{"digests", 3, 2, 0, false}),
                          [](const auto& one) { return one.param.what; });
 

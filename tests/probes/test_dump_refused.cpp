@@ -150,9 +150,8 @@ const std::vector<Case>& cases() {
          const Handle type = table_type(step_table, true);
          ASSERT_TRUE(d.dataset("/steps", type.get(), {2}, list.get(), false)) << hdf5_message();
        }},
-      {"absurd_length", "/steps claims", [](const Spoiled& d) {
-         replaced(d, step_table, hsize_t{1} << 40, Spoiled::chunked({64}));
-       }},
+      {"absurd_length", "/steps claims",
+       [](const Spoiled& d) { replaced(d, step_table, hsize_t{1} << 40, Spoiled::chunked({64})); }},
       {"rows_without_storage", "of which 0 are stored",
        [](const Spoiled& d) { replaced(d, step_table, 3000, Spoiled::chunked({64})); }},
       {"absurd_chunk", "has chunks of more than",
@@ -196,7 +195,8 @@ const std::vector<Case>& cases() {
          const Handle version = attribute_handle(H5Aopen_by_name(d.file, "/", "version", H5P_DEFAULT, H5P_DEFAULT));
          H5Awrite(version.get(), H5T_NATIVE_INT64, &two);
        }},
-      {"no_version", "version is missing", [](const Spoiled& d) { H5Adelete_by_name(d.file, "/", "version", H5P_DEFAULT); }},
+      {"no_version", "version is missing",
+       [](const Spoiled& d) { H5Adelete_by_name(d.file, "/", "version", H5P_DEFAULT); }},
       {"variable_length_fact", "attribute case of /run is neither a fixed-length string",
        [](const Spoiled& d) {
          const Handle type = type_handle(H5Tcopy(H5T_C_S1));
@@ -222,8 +222,7 @@ const std::vector<Case>& cases() {
       {"repeated_row", "row 3 of /index repeats step 0, probe probe.1",
        [](const Spoiled& d) { d.put_text(index_table, "probe", 3, "probe.1"); }},
       {"negative_rows", "the shape -1 x 6", [](const Spoiled& d) { d.put_int64("rows", 2, -1); }},
-      {"overflowing_shape", "the shape 4 x",
-       [](const Spoiled& d) { d.put_int64("cols", 2, std::int64_t{1} << 60); }},
+      {"overflowing_shape", "the shape 4 x", [](const Spoiled& d) { d.put_int64("cols", 2, std::int64_t{1} << 60); }},
       {"negative_count", "counts -5", [](const Spoiled& d) { d.put_int64("nan", 2, -5); }},
       {"absmax_outside", "absmax at (1, 6)", [](const Spoiled& d) { d.put_int64("absmax_col", 2, 6); }},
       {"sketch_row_outside", "sketch_row 6, but /sketches/k64 has 6 rows",
@@ -302,8 +301,8 @@ const std::vector<Case>& cases() {
       {"tensor_of_absurd_shape", "elements in a file of",
        [](const Spoiled& d) {
          d.remove("/tensors/1/probe.0/video");
-         const Handle made = d.dataset("/tensors/1/probe.0/video", H5T_IEEE_F32LE,
-                                       {hsize_t{1} << 30, hsize_t{1} << 30}, H5P_DEFAULT, false);
+         const Handle made = d.dataset("/tensors/1/probe.0/video", H5T_IEEE_F32LE, {hsize_t{1} << 30, hsize_t{1} << 30},
+                                       H5P_DEFAULT, false);
          replace_string_attribute(made.get(), "dtype", string_type(7).get(), "float32");
        }},
       {"tensor_of_no_step", "/tensors holds first, which is no step",

@@ -109,8 +109,9 @@ TEST(DumpTools, H5pyReadsAFileThatIsBeingWritten) {
   auto writer = DumpWriter::create({folder.file("a.h5")}, sample::facts());
   ASSERT_TRUE(sample::add_step(*writer, 0));
   ASSERT_TRUE(sample::add_step(*writer, 1));
-  const Ran ran = shell(python + " -c 'import sys, h5py; f = h5py.File(sys.argv[1]); print(len(f[\"index\"]), len(f[\"steps\"]))' " +
-                        writer->partial_path());
+  const Ran ran = shell(
+      python + " -c 'import sys, h5py; f = h5py.File(sys.argv[1]); print(len(f[\"index\"]), len(f[\"steps\"]))' " +
+      writer->partial_path());
   EXPECT_EQ(ran.output, "6 2\n");
 }
 

@@ -30,8 +30,10 @@ Naive naive(const Bytes& data, DType dtype, std::int64_t rows, std::int64_t cols
     for (std::int64_t c = 0; c < cols; ++c) {
       const double x = at(r, c);
       ++out.count;
-      if (std::isnan(x)) ++out.nan;
-      else if (std::isinf(x)) ++out.inf;
+      if (std::isnan(x))
+        ++out.nan;
+      else if (std::isinf(x))
+        ++out.inf;
       else {
         ++out.finite;
         out.zeros += x == 0;
@@ -39,16 +41,20 @@ Naive naive(const Bytes& data, DType dtype, std::int64_t rows, std::int64_t cols
         sum += x;
         const long double square = static_cast<long double>(x) * x;
         squares += square;
-        if (!(out.min <= x)) out.min = x;
-        if (!(out.max >= x)) out.max = x;
+        if (!(out.min <= x))
+          out.min = x;
+        if (!(out.max >= x))
+          out.max = x;
         if (!(out.absmax >= std::fabs(x))) {
           out.absmax = std::fabs(x);
           out.absmax_row = r;
           out.absmax_col = c;
         }
         for (std::int64_t b = 0; b < 16; ++b) {
-          if (r >= b * rows / 16 && r < (b + 1) * rows / 16) out.bands[b] += square;
-          if (c >= b * cols / 16 && c < (b + 1) * cols / 16) out.groups[b] += square;
+          if (r >= b * rows / 16 && r < (b + 1) * rows / 16)
+            out.bands[b] += square;
+          if (c >= b * cols / 16 && c < (b + 1) * cols / 16)
+            out.groups[b] += square;
         }
       }
     }
@@ -58,7 +64,8 @@ Naive naive(const Bytes& data, DType dtype, std::int64_t rows, std::int64_t cols
     long double deviations = 0;
     for (std::int64_t r = 0; r < rows; ++r)
       for (std::int64_t c = 0; c < cols; ++c)
-        if (const double x = at(r, c); std::isfinite(x)) deviations += (x - out.mean) * (x - out.mean);
+        if (const double x = at(r, c); std::isfinite(x))
+          deviations += (x - out.mean) * (x - out.mean);
     out.std = std::sqrt(deviations / static_cast<long double>(out.finite));
   }
   return out;
@@ -87,7 +94,8 @@ void expect_statistics(const Naive& expected, const Statistics& s, const std::st
     EXPECT_FLOAT_EQ(s.col_groups[i], static_cast<float>(std::sqrt(expected.groups[i]))) << "group " << i;
   }
   if (expected.finite == 0) {
-    for (const double undefined : {s.mean, s.std, s.min, s.max, s.absmax}) EXPECT_TRUE(std::isnan(undefined));
+    for (const double undefined : {s.mean, s.std, s.min, s.max, s.absmax})
+      EXPECT_TRUE(std::isnan(undefined));
     EXPECT_EQ(s.l2, 0);
     EXPECT_EQ(s.absmax_row, -1);
     EXPECT_EQ(s.absmax_col, -1);
@@ -105,7 +113,8 @@ void expect_statistics(const Naive& expected, const Statistics& s, const std::st
 
 template <class T> Bytes bytes_of(const std::vector<T>& values) {
   Bytes out(values.size() * sizeof(T));
-  if (!out.empty()) std::memcpy(out.data(), values.data(), out.size());
+  if (!out.empty())
+    std::memcpy(out.data(), values.data(), out.size());
   return out;
 }
 
@@ -122,9 +131,12 @@ TEST(Statistics, AgreeWithLongDoubleForAllTypesAndShapes) {
     for (const std::int64_t rows : {0, 1, 2, 5, 16, 33, 67, 600})
       for (const std::int64_t cols : {0, 1, 3, 8, 15, 16, 30, 100, 128, 519, 1200})
         for (const bool any_bits : {false, true}) {
-          if (any_bits && dtype == DType::float64) continue; // squares overflow, see below
-          if (any_bits && dtype == DType::int64 && rows * cols > 0) continue; // not exact in float64
-          if (rows * cols > 100000 && item_size(dtype) == 1) continue;
+          if (any_bits && dtype == DType::float64)
+            continue; // squares overflow, see below
+          if (any_bits && dtype == DType::int64 && rows * cols > 0)
+            continue; // not exact in float64
+          if (rows * cols > 100000 && item_size(dtype) == 1)
+            continue;
           check(random_tensor(dtype, rows * cols, ++seed, any_bits), dtype, rows, cols,
                 std::string(name(dtype)) + " " + std::to_string(rows) + "x" + std::to_string(cols));
         }
@@ -134,11 +146,13 @@ TEST(Statistics, TinyHugeAndSubnormalValues) {
   Random random(3);
   for (const float scale : {0x1p-149f, 0x1p-130f, 1e-30f, 1e30f, 3e38f}) {
     std::vector<float> values(40 * 50);
-    for (float& value : values) value = scale * static_cast<float>(random.below(3) - 1);
+    for (float& value : values)
+      value = scale * static_cast<float>(random.below(3) - 1);
     check(bytes_of(values), DType::float32, 40, 50, "scale " + std::to_string(std::log2(scale)));
   }
   std::vector<double> doubles(30 * 20);
-  for (double& value : doubles) value = std::ldexp(random.normal(), static_cast<int>(random.below(600)) - 300);
+  for (double& value : doubles)
+    value = std::ldexp(random.normal(), static_cast<int>(random.below(600)) - 300);
   check(bytes_of(doubles), DType::float64, 30, 20, "float64 over 600 powers of two");
 }
 
@@ -156,10 +170,12 @@ TEST(Statistics, NothingFinite) {
   const float nan = std::numeric_limits<float>::quiet_NaN(), inf = std::numeric_limits<float>::infinity();
   std::vector<float> values(7 * 9, nan);
   check(bytes_of(values), DType::float32, 7, 9, "NaN");
-  for (std::size_t i = 0; i < values.size(); i += 2) values[i] = i % 4 == 0 ? inf : -inf;
+  for (std::size_t i = 0; i < values.size(); i += 2)
+    values[i] = i % 4 == 0 ? inf : -inf;
   check(bytes_of(values), DType::float32, 7, 9, "NaN and infinities");
   const Measurement m = measured(TensorView::contiguous(values.data(), DType::float32, 7, 9));
-  for (const double bucket : m.sketch) EXPECT_EQ(bucket, 0);
+  for (const double bucket : m.sketch)
+    EXPECT_EQ(bucket, 0);
 }
 
 TEST(Statistics, NonFiniteValuesAmongZerosDoNotPoseAsZeros) {
@@ -189,12 +205,14 @@ TEST(Statistics, DeviationSurvivesALargeMean) {
   Random random(4);
   for (const double mean : {1.0, 1e3, 1e6, 1e9}) {
     std::vector<double> values(300 * 400);
-    for (double& value : values) value = mean + 1e-3 * random.normal();
+    for (double& value : values)
+      value = mean + 1e-3 * random.normal();
     const Bytes data = bytes_of(values);
     const Naive expected = naive(data, DType::float64, 300, 400);
     const Statistics s = measured(TensorView::contiguous(data.data(), DType::float64, 300, 400), 2).statistics;
     // At 1e9 a float64 has steps of 1.2e-7, which the means of the pieces are rounded to.
-    EXPECT_NEAR(s.std, static_cast<double>(expected.std), 1e-10 * static_cast<double>(expected.std) + 1e-18 * mean) << mean;
+    EXPECT_NEAR(s.std, static_cast<double>(expected.std), 1e-10 * static_cast<double>(expected.std) + 1e-18 * mean)
+        << mean;
   }
   std::vector<float> one_step(64 * 256, 1.0f); // one element is the next float
   one_step[5000] = std::nextafter(1.0f, 2.0f);
@@ -251,7 +269,8 @@ TEST(Measure, OptionsLeaveOutWhatIsNotAskedFor) {
   EXPECT_TRUE(digest_only.columns.empty());
   const Measurement whole = measured(view);
   EXPECT_EQ(digest_only.digest, whole.digest);
-  for (const int k : {0, 64, 128, 256}) EXPECT_EQ(measured(view, 1, k).sketch.size(), static_cast<std::size_t>(k));
+  for (const int k : {0, 64, 128, 256})
+    EXPECT_EQ(measured(view, 1, k).sketch.size(), static_cast<std::size_t>(k));
 }
 
 // One tensor, in every layout, by every instruction set and number of threads: the same bits.
@@ -272,7 +291,8 @@ TEST(Measure, SameBitsWhateverTheStridesThreadsAndInstructionSet) {
         for (const Laid& laid : layouts(data, dtype, rows, cols))
           for (const kernels::Isa isa : isas())
             for (const int threads : {1, 2, 5}) {
-              if (threads > 1 && rows * cols < 10000) continue;
+              if (threads > 1 && rows * cols < 10000)
+                continue;
               kernels::choose_isa(isa);
               options.threads = threads;
               EXPECT_EQ(difference(expected, measure(laid.view, ranges, options)), "")
@@ -291,7 +311,8 @@ TEST(Measure, ElementsNeedNoAlignment) {
     options.columns = true;
     const auto ranges = all_rows(rows);
     EXPECT_EQ(difference(measure(TensorView::contiguous(data.data(), dtype, rows, cols), ranges, options),
-                         measure(TensorView::contiguous(shifted.data() + 1, dtype, rows, cols), ranges, options)), "");
+                         measure(TensorView::contiguous(shifted.data() + 1, dtype, rows, cols), ranges, options)),
+              "");
   }
 }
 
@@ -305,7 +326,8 @@ TEST(Measure, RowRangesSelectAndOrderRows) {
   for (int i = 0; i < 3000; ++i) {
     const std::int64_t row = random.below(rows);
     singles.push_back({row, row + 1});
-    if (i < 40) blocks.push_back({row, row + random.below(rows - row + 1)}); // some are empty
+    if (i < 40)
+      blocks.push_back({row, row + random.below(rows - row + 1)}); // some are empty
   }
   for (const auto& ranges : {singles, blocks}) {
     Bytes picked;
@@ -317,8 +339,10 @@ TEST(Measure, RowRangesSelectAndOrderRows) {
     MeasureOptions options;
     options.columns = true;
     options.threads = 2;
-    EXPECT_EQ(difference(measure(TensorView::contiguous(picked.data(), DType::bfloat16, count, cols), all_rows(count), options),
-                         measure(view, ranges, options)), "");
+    EXPECT_EQ(difference(measure(TensorView::contiguous(picked.data(), DType::bfloat16, count, cols), all_rows(count),
+                                 options),
+                         measure(view, ranges, options)),
+              "");
   }
 }
 
@@ -405,24 +429,28 @@ TEST(Cosine, AgreesWithLongDoubleOverFinitePairs) {
       const Bytes a = random_tensor(left, rows * cols, 12), b = random_tensor(right, rows * cols, 13);
       Bytes spoiled = a;
       const float nan = NAN;
-      if (left == DType::float32) std::memcpy(spoiled.data() + 4 * 77, &nan, 4);
+      if (left == DType::float32)
+        std::memcpy(spoiled.data() + 4 * 77, &nan, 4);
       long double dot = 0, aa = 0, bb = 0;
       for (std::int64_t i = 0; i < rows * cols; ++i) {
         const long double x = to_double(left, spoiled.data() + i * static_cast<std::int64_t>(item_size(left)));
         const long double y = to_double(right, b.data() + i * static_cast<std::int64_t>(item_size(right)));
-        if (!std::isfinite(x) || !std::isfinite(y)) continue;
+        if (!std::isfinite(x) || !std::isfinite(y))
+          continue;
         dot += x * y;
         aa += x * x;
         bb += y * y;
       }
-      const auto va = TensorView::contiguous(spoiled.data(), left, rows, cols), vb = TensorView::contiguous(b.data(), right, rows, cols);
+      const auto va = TensorView::contiguous(spoiled.data(), left, rows, cols),
+                 vb = TensorView::contiguous(b.data(), right, rows, cols);
       EXPECT_NEAR(cosine(va, vb, all_rows(rows)), static_cast<double>(dot / std::sqrt(aa * bb)), 1e-13);
       EXPECT_NEAR(cosine(va, va, all_rows(rows)), 1, 1e-13);
       for (const Laid& laid : layouts(b, right, rows, cols))
         EXPECT_TRUE(same_bits(cosine(va, laid.view, all_rows(rows)), cosine(va, vb, all_rows(rows)))) << laid.name;
     }
   const std::vector<float> zeros(10, 0.0f), ones(10, 1.0f);
-  const auto z = TensorView::contiguous(zeros.data(), DType::float32, 2, 5), o = TensorView::contiguous(ones.data(), DType::float32, 2, 5);
+  const auto z = TensorView::contiguous(zeros.data(), DType::float32, 2, 5),
+             o = TensorView::contiguous(ones.data(), DType::float32, 2, 5);
   EXPECT_TRUE(std::isnan(cosine(z, o, all_rows(2))));
   EXPECT_TRUE(std::isnan(cosine(z, z, {})));
 }
@@ -431,19 +459,23 @@ TEST(Narrowing, LosslessExactlyForValuesOfTheNarrowType) {
   const std::int64_t rows = 9, cols = 515;
   for (const DType narrow : {DType::bfloat16, DType::float16, DType::float8_e4m3fn, DType::float8_e5m2, DType::float32})
     for (const DType wide : {DType::float32, DType::float64}) {
-      if (narrow == wide) continue;
+      if (narrow == wide)
+        continue;
       const Bytes source = random_tensor(narrow, rows * cols, 14, true);
       Bytes data(static_cast<std::size_t>(rows * cols) * item_size(wide));
       for (std::int64_t i = 0; i < rows * cols; ++i)
-        put(wide, to_double(narrow, source.data() + i * static_cast<std::int64_t>(item_size(narrow))), data.data() + i * static_cast<std::int64_t>(item_size(wide)));
+        put(wide, to_double(narrow, source.data() + i * static_cast<std::int64_t>(item_size(narrow))),
+            data.data() + i * static_cast<std::int64_t>(item_size(wide)));
       for (const Laid& laid : layouts(data, wide, rows, cols))
-        EXPECT_TRUE(narrowing_is_lossless(laid.view, all_rows(rows), narrow)) << name(narrow) << " in " << name(wide) << " " << laid.name;
+        EXPECT_TRUE(narrowing_is_lossless(laid.view, all_rows(rows), narrow))
+            << name(narrow) << " in " << name(wide) << " " << laid.name;
       Random random(15);
       for (int trial = 0; trial < 50; ++trial) { // one value between two neighbours
         Bytes off = data;
         const std::int64_t at = random.below(rows * cols);
         put(wide, 1 + unit_roundoff(narrow), off.data() + at * static_cast<std::int64_t>(item_size(wide)));
-        EXPECT_FALSE(narrowing_is_lossless(TensorView::contiguous(off.data(), wide, rows, cols), all_rows(rows), narrow));
+        EXPECT_FALSE(
+            narrowing_is_lossless(TensorView::contiguous(off.data(), wide, rows, cols), all_rows(rows), narrow));
         const RowRange others[] = {{0, at / cols}, {at / cols + 1, rows}};
         EXPECT_TRUE(narrowing_is_lossless(TensorView::contiguous(off.data(), wide, rows, cols), others, narrow));
       }

@@ -17,8 +17,10 @@ void expect_columns(const Bytes& data, DType dtype, std::int64_t rows, std::int6
   const Measurement m = measure(view, ranges, options);
   ASSERT_EQ(m.columns.size(), static_cast<std::size_t>(cols));
   for (std::int64_t c = 0; c < cols; ++c) {
-    SCOPED_TRACE(std::string(name(dtype)) + " " + std::to_string(rows) + "x" + std::to_string(cols) + " column " + std::to_string(c));
-    TensorView column = TensorView::contiguous(data.data() + c * static_cast<std::int64_t>(item_size(dtype)), dtype, rows, 1);
+    SCOPED_TRACE(std::string(name(dtype)) + " " + std::to_string(rows) + "x" + std::to_string(cols) + " column " +
+                 std::to_string(c));
+    TensorView column =
+        TensorView::contiguous(data.data() + c * static_cast<std::int64_t>(item_size(dtype)), dtype, rows, 1);
     column.strides = {cols, 1};
     const Measurement one = measure(column, ranges, {});
     const ColumnMeasurement& actual = m.columns[static_cast<std::size_t>(c)];
@@ -56,7 +58,8 @@ TEST(Columns, AreMeasuredAsTensorsOfTheirOwn) {
 
 TEST(Columns, NothingFiniteInOneColumn) {
   std::vector<float> values(70 * 20, 1.0f);
-  for (std::size_t r = 0; r < 70; ++r) values[r * 20 + 3] = r % 2 == 0 ? NAN : -INFINITY;
+  for (std::size_t r = 0; r < 70; ++r)
+    values[r * 20 + 3] = r % 2 == 0 ? NAN : -INFINITY;
   Bytes data(values.size() * 4);
   std::memcpy(data.data(), values.data(), data.size());
   expect_columns(data, DType::float32, 70, 20);
@@ -79,12 +82,14 @@ TEST(Columns, PaddingLeavesTheOtherColumnsAlone) {
   const std::int64_t rows = 300;
   const Bytes data = random_tensor(DType::bfloat16, rows * 16, 17);
   Bytes padded = data;
-  for (std::int64_t r = 0; r < rows; ++r) std::memset(padded.data() + (r * 16 + 8) * 2, 0, 16);
+  for (std::int64_t r = 0; r < rows; ++r)
+    std::memset(padded.data() + (r * 16 + 8) * 2, 0, 16);
   MeasureOptions options;
   options.columns = true;
   const auto ranges = all_rows(rows);
   const auto a = measure(TensorView::contiguous(data.data(), DType::bfloat16, rows, 16), ranges, options).columns;
   const auto b = measure(TensorView::contiguous(padded.data(), DType::bfloat16, rows, 16), ranges, options).columns;
-  for (std::size_t c = 0; c < 16; ++c) EXPECT_EQ(a[c].digest == b[c].digest, c < 8) << c;
+  for (std::size_t c = 0; c < 16; ++c)
+    EXPECT_EQ(a[c].digest == b[c].digest, c < 8) << c;
   EXPECT_EQ(b[12].zeros, rows);
 }

@@ -23,10 +23,12 @@ std::vector<double> naive(const std::vector<double>& values, std::int64_t rows, 
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = 0; c < cols; ++c) {
       const double value = values[static_cast<std::size_t>(r * cols + c)];
-      if (!std::isfinite(value)) continue;
+      if (!std::isfinite(value))
+        continue;
       const auto i = static_cast<std::uint32_t>(r / turn), j = static_cast<std::uint32_t>(c / 256);
       const std::uint32_t h = mix(i * 0x9E3779B1u + j * 0x85EBCA6Bu + 0x3C6EF372u) >> 27;
-      const std::uint32_t bucket = (static_cast<std::uint32_t>(c / 8 % 32) ^ h) + 32 * static_cast<std::uint32_t>((c + r) % 8);
+      const std::uint32_t bucket =
+          (static_cast<std::uint32_t>(c / 8 % 32) ^ h) + 32 * static_cast<std::uint32_t>((c + r) % 8);
       const std::uint32_t word = mix(mix(static_cast<std::uint32_t>(r / 4) * 0x9E3779B1u + 0x243F6A88u) ^
                                      (static_cast<std::uint32_t>(c / 8) * 0x85EBCA6Bu + 0x13198A2Eu));
       const bool negative = (word >> (r % 4 * 8 + c % 8) & 1) != 0;
@@ -38,7 +40,8 @@ std::vector<double> naive(const std::vector<double>& values, std::int64_t rows, 
 std::vector<double> values_of(const Bytes& data, DType dtype) {
   const std::size_t item = item_size(dtype);
   std::vector<double> values(data.size() / item);
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = to_double(dtype, data.data() + i * item);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = to_double(dtype, data.data() + i * item);
   return values;
 }
 
@@ -57,15 +60,18 @@ TEST(Sketch, AgreesWithTheSpecification) {
   for (const DType dtype : all_dtypes())
     for (const std::int64_t rows : {1, 3, 8, 67, 511, 512, 515})
       for (const std::int64_t cols : {1, 7, 8, 100, 256, 257, 530}) {
-        if (rows * cols > 60000 && dtype != DType::float32 && dtype != DType::float64) continue;
+        if (rows * cols > 60000 && dtype != DType::float32 && dtype != DType::float64)
+          continue;
         const Bytes data = random_tensor(dtype, rows * cols, ++seed, dtype != DType::float64 && dtype != DType::int64);
         const auto values = values_of(data, dtype);
         double l2 = 0;
-        for (const double value : values) l2 += std::isfinite(value) ? value * value : 0;
+        for (const double value : values)
+          l2 += std::isfinite(value) ? value * value : 0;
         l2 = std::sqrt(l2);
         const auto expected = naive(values, rows, cols), actual = sketch_of(data, dtype, rows, cols);
         for (std::size_t b = 0; b < 256; ++b)
-          EXPECT_NEAR(actual[b], expected[b], 1e-12 * l2) << name(dtype) << " " << rows << "x" << cols << " bucket " << b;
+          EXPECT_NEAR(actual[b], expected[b], 1e-12 * l2)
+              << name(dtype) << " " << rows << "x" << cols << " bucket " << b;
       }
 }
 
@@ -73,7 +79,8 @@ TEST(Sketch, AgreesWithTheSpecification) {
 TEST(Sketch, PlacesEveryElementWhereTheSpecificationSays) {
   Random random(20);
   for (int trial = 0; trial < 600; ++trial) {
-    const std::int64_t rows = trial % 2 == 0 ? 1 + random.below(60) : 512 + random.below(60), cols = 1 + random.below(600);
+    const std::int64_t rows = trial % 2 == 0 ? 1 + random.below(60) : 512 + random.below(60),
+                       cols = 1 + random.below(600);
     const std::int64_t row = random.below(rows), col = random.below(cols);
     std::vector<double> values(static_cast<std::size_t>(rows * cols), 0.0);
     values[static_cast<std::size_t>(row * cols + col)] = 1;
@@ -81,7 +88,8 @@ TEST(Sketch, PlacesEveryElementWhereTheSpecificationSays) {
     Bytes data(values.size());
     data[static_cast<std::size_t>(row * cols + col)] = 1;
     const auto actual = sketch_of(data, DType::int8, rows, cols);
-    for (std::size_t b = 0; b < 256; ++b) ASSERT_EQ(actual[b], expected[b]) << rows << "x" << cols << " " << row << "," << col;
+    for (std::size_t b = 0; b < 256; ++b)
+      ASSERT_EQ(actual[b], expected[b]) << rows << "x" << cols << " " << row << "," << col;
   }
 }
 
@@ -98,7 +106,8 @@ TEST(Sketch, IsLinear) {
     return measure(TensorView::contiguous(values.data(), DType::float32, rows, cols), all_rows(rows), {}).sketch;
   };
   const auto sa = sketch(a), sb = sketch(b), sd = sketch(difference);
-  for (std::size_t i = 0; i < 256; ++i) EXPECT_EQ(sa[i] - sb[i], sd[i]);
+  for (std::size_t i = 0; i < 256; ++i)
+    EXPECT_EQ(sa[i] - sb[i], sd[i]);
 }
 
 TEST(Sketch, FoldsAreSumsOfBucketsModuloK) {
@@ -109,7 +118,8 @@ TEST(Sketch, FoldsAreSumsOfBucketsModuloK) {
     ASSERT_EQ(folded.size(), k);
     for (std::size_t b = 0; b < k; ++b) {
       double sum = 0;
-      for (std::size_t i = b; i < 256; i += k) sum += whole[i];
+      for (std::size_t i = b; i < 256; i += k)
+        sum += whole[i];
       EXPECT_EQ(folded[b], sum);
     }
   }
@@ -133,7 +143,8 @@ TEST(SketchDistance, OfEqualSketchesIsZeroWithinTheirRounding) {
   const SketchDistance d = sketch_distance(sketch, sketch);
   EXPECT_EQ(d.squared, 0);
   double norm = 0;
-  for (const float b : sketch) norm += static_cast<double>(b) * static_cast<double>(b);
+  for (const float b : sketch)
+    norm += static_cast<double>(b) * static_cast<double>(b);
   EXPECT_GT(d.error, 0);
   EXPECT_LE(d.error, 0x1p-45 * norm);
 }
@@ -149,8 +160,10 @@ TEST(SketchDistance, IsTheFormulaOfTheFormat) {
 
 TEST(SketchDistance, SketchesOfTwoSizesAreComparedAtTheSmaller) {
   const Bytes x = random_tensor(DType::float32, 80 * 90, 26), y = random_tensor(DType::float32, 80 * 90, 27);
-  const auto x256 = stored(sketch_of(x, DType::float32, 80, 90)), y64 = stored(sketch_of(y, DType::float32, 80, 90, 64));
+  const auto x256 = stored(sketch_of(x, DType::float32, 80, 90)),
+             y64 = stored(sketch_of(y, DType::float32, 80, 90, 64));
   const auto x64 = stored(sketch_of(x, DType::float32, 80, 90, 64));
-  EXPECT_NEAR(sketch_distance(x256, y64).squared, sketch_distance(x64, y64).squared, 1e-5 * sketch_distance(x64, y64).squared);
+  EXPECT_NEAR(sketch_distance(x256, y64).squared, sketch_distance(x64, y64).squared,
+              1e-5 * sketch_distance(x64, y64).squared);
   EXPECT_EQ(sketch_distance({}, y64).squared, 0);
 }

@@ -29,33 +29,46 @@ struct Family {
 const std::vector<Family>& families() {
   const auto normal = [](Random& random) { return static_cast<float>(random.normal()); };
   static const std::vector<Family> all{
-      {"dense", [normal](Random& random, Shape, std::vector<float>& d) {
-         for (float& v : d) v = normal(random);
+      {"dense",
+       [normal](Random& random, Shape, std::vector<float>& d) {
+         for (float& v : d)
+           v = normal(random);
        }},
-      {"outlier channel", [normal](Random& random, Shape s, std::vector<float>& d) {
-         for (float& v : d) v = 0.01f * normal(random);
+      {"outlier channel",
+       [normal](Random& random, Shape s, std::vector<float>& d) {
+         for (float& v : d)
+           v = 0.01f * normal(random);
          const std::int64_t channel = random.below(s.cols);
-         for (std::int64_t r = 0; r < s.rows; ++r) d[static_cast<std::size_t>(r * s.cols + channel)] = 30 * normal(random);
+         for (std::int64_t r = 0; r < s.rows; ++r)
+           d[static_cast<std::size_t>(r * s.cols + channel)] = 30 * normal(random);
        }},
-      {"sink row", [normal](Random& random, Shape s, std::vector<float>& d) {
-         for (float& v : d) v = 0.01f * normal(random);
+      {"sink row",
+       [normal](Random& random, Shape s, std::vector<float>& d) {
+         for (float& v : d)
+           v = 0.01f * normal(random);
          const std::int64_t row = random.below(s.rows);
-         for (std::int64_t c = 0; c < s.cols; ++c) d[static_cast<std::size_t>(row * s.cols + c)] = 30 * normal(random);
+         for (std::int64_t c = 0; c < s.cols; ++c)
+           d[static_cast<std::size_t>(row * s.cols + c)] = 30 * normal(random);
        }},
-      {"tail band", [normal](Random& random, Shape s, std::vector<float>& d) {
+      {"tail band",
+       [normal](Random& random, Shape s, std::vector<float>& d) {
          for (std::int64_t r = s.rows - 1 - random.below(s.rows / 4); r < s.rows; ++r)
-           for (std::int64_t c = 0; c < s.cols; ++c) d[static_cast<std::size_t>(r * s.cols + c)] = normal(random);
+           for (std::int64_t c = 0; c < s.cols; ++c)
+             d[static_cast<std::size_t>(r * s.cols + c)] = normal(random);
        }},
-      {"rank one", [normal](Random& random, Shape s, std::vector<float>& d) {
+      {"rank one",
+       [normal](Random& random, Shape s, std::vector<float>& d) {
          std::vector<float> row(static_cast<std::size_t>(s.cols));
-         for (float& v : row) v = normal(random);
+         for (float& v : row)
+           v = normal(random);
          for (std::int64_t r = 0; r < s.rows; ++r) {
            const float factor = normal(random);
            for (std::int64_t c = 0; c < s.cols; ++c)
              d[static_cast<std::size_t>(r * s.cols + c)] = factor * row[static_cast<std::size_t>(c)];
          }
        }},
-      {"one element", [normal](Random& random, Shape s, std::vector<float>& d) {
+      {"one element",
+       [normal](Random& random, Shape s, std::vector<float>& d) {
          d[static_cast<std::size_t>(random.below(s.rows * s.cols))] = 100 * normal(random);
        }},
   };
@@ -66,7 +79,8 @@ std::vector<float> sketch_of(const std::vector<float>& values, Shape shape, int 
   MeasureOptions options;
   options.sketch_k = k;
   const auto ranges = all_rows(shape.rows);
-  const auto sketch = measure(TensorView::contiguous(values.data(), DType::float32, shape.rows, shape.cols), ranges, options).sketch;
+  const auto sketch =
+      measure(TensorView::contiguous(values.data(), DType::float32, shape.rows, shape.cols), ranges, options).sketch;
   return {sketch.begin(), sketch.end()};
 }
 
@@ -79,11 +93,13 @@ struct Outcome {
 Outcome try_pairs(const Family& family, Shape shape, int k, std::uint64_t seed) {
   Random random(seed);
   Outcome out;
-  std::vector<float> difference(static_cast<std::size_t>(shape.rows * shape.cols)), a(difference.size()), b(difference.size());
+  std::vector<float> difference(static_cast<std::size_t>(shape.rows * shape.cols)), a(difference.size()),
+      b(difference.size());
   std::vector<float> sketch_a;
   for (int pair = 0; pair < pairs; ++pair) {
     if (pair % 20 == 0) {
-      for (float& v : a) v = static_cast<float>(static_cast<std::int32_t>(random.bits() >> 32)) * 0x1p-31f;
+      for (float& v : a)
+        v = static_cast<float>(static_cast<std::int32_t>(random.bits() >> 32)) * 0x1p-31f;
       sketch_a = sketch_of(a, shape, k);
     }
     std::fill(difference.begin(), difference.end(), 0.0f);
@@ -115,8 +131,9 @@ TEST_P(SketchBound, HoldsForAllButOneInTwoHundredPairs) {
   for (const Shape shape : {few_rows, square, many_rows}) {
     const Outcome out = try_pairs(family, shape, k, ++seed);
     RecordProperty(std::to_string(shape.rows) + "_rows_beyond_bound", out.beyond_bound);
-    std::printf("%-16s k %3d rows %4d: beyond the bound %d, beyond 4/sqrt(k) %d, worst relative error of the distance %.3f\n", family.name, k,
-                static_cast<int>(shape.rows), out.beyond_bound, out.beyond_relative, out.worst_relative);
+    std::printf(
+        "%-16s k %3d rows %4d: beyond the bound %d, beyond 4/sqrt(k) %d, worst relative error of the distance %.3f\n",
+        family.name, k, static_cast<int>(shape.rows), out.beyond_bound, out.beyond_relative, out.worst_relative);
     EXPECT_LE(out.beyond_bound, pairs / 200) << family.name << " " << shape.rows << " rows";
     if (shape.rows >= 256) {
       EXPECT_EQ(out.beyond_relative, 0) << family.name << " " << shape.rows << " rows";
@@ -129,7 +146,8 @@ TEST_P(SketchBound, HoldsForAllButOneInTwoHundredPairs) {
 TEST(SketchBoundLimit, TwoEqualElementsEscapeOnceInTwoKPairs) {
   const Family two{"two elements", [](Random& random, Shape s, std::vector<float>& d) {
                      for (int i = 0; i < 2; ++i)
-                       d[static_cast<std::size_t>(random.below(s.rows * s.cols))] += random.below(2) == 0 ? 64.0f : -64.0f;
+                       d[static_cast<std::size_t>(random.below(s.rows * s.cols))] +=
+                           random.below(2) == 0 ? 64.0f : -64.0f;
                    }};
   for (const int k : {256, 64}) {
     const Outcome out = try_pairs(two, few_rows, k, 77);
@@ -139,4 +157,5 @@ TEST(SketchBoundLimit, TwoEqualElementsEscapeOnceInTwoKPairs) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, SketchBound, testing::Combine(testing::Range<std::size_t>(0, 6), testing::Values(256, 64)));
+INSTANTIATE_TEST_SUITE_P(Families, SketchBound,
+                         testing::Combine(testing::Range<std::size_t>(0, 6), testing::Values(256, 64)));

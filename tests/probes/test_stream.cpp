@@ -40,7 +40,8 @@ std::uint32_t crc32(const Bytes& bytes, std::size_t begin, std::size_t end) {
   std::uint32_t crc = 0xFFFFFFFF;
   for (std::size_t i = begin; i < end; ++i) {
     crc ^= bytes[i];
-    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc & 1) * 0xEDB88320u;
+    for (int bit = 0; bit < 8; ++bit)
+      crc = crc >> 1 ^ (crc & 1) * 0xEDB88320u;
   }
   return ~crc;
 }
@@ -63,8 +64,8 @@ Bytes load(const std::string& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 void save(const std::string& path, const Bytes& bytes) {
-  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()),
-                                              static_cast<std::streamsize>(bytes.size()));
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
 }
 
 // Offsets of all records and of the end, read by docs/stream-format.md alone.
@@ -99,12 +100,18 @@ Bytes content(DType dtype, int seed) {
   std::uint64_t state = static_cast<std::uint64_t>(seed);
   for (std::size_t i = 0; i < out.size(); i += item_size(dtype)) {
     std::uint64_t raw = next(state);
-    if (dtype == DType::float64) raw = (raw & 0x800FFFFFFFFFFFFF) | 0x3FE0000000000000;
-    if (dtype == DType::float32) raw = (raw & 0x807FFFFF) | 0x3F000000;
-    if (dtype == DType::bfloat16) raw = (raw & 0x807F) | 0x3F00;
-    if (dtype == DType::float16) raw = (raw & 0x83FF) | 0x3800;
-    if (dtype == DType::float8_e4m3fn || dtype == DType::float8_e5m2) raw &= 0xBB;
-    if (dtype == DType::boolean) raw &= 1;
+    if (dtype == DType::float64)
+      raw = (raw & 0x800FFFFFFFFFFFFF) | 0x3FE0000000000000;
+    if (dtype == DType::float32)
+      raw = (raw & 0x807FFFFF) | 0x3F000000;
+    if (dtype == DType::bfloat16)
+      raw = (raw & 0x807F) | 0x3F00;
+    if (dtype == DType::float16)
+      raw = (raw & 0x83FF) | 0x3800;
+    if (dtype == DType::float8_e4m3fn || dtype == DType::float8_e5m2)
+      raw &= 0xBB;
+    if (dtype == DType::boolean)
+      raw &= 1;
     std::memcpy(&out[i], &raw, item_size(dtype));
   }
   return out;
@@ -151,7 +158,8 @@ std::string write_stream(const std::string& path) {
   for (const Given& g : given()) {
     if (g.step != step) {
       EXPECT_EQ(step < 0 ? h3diff_end_weights(s.get())
-                         : h3diff_end_step(s.get(), step, 1.0 - step / 4.0, 0.5, 0.25, step), H3DIFF_OK);
+                         : h3diff_end_step(s.get(), step, 1.0 - step / 4.0, 0.5, 0.25, step),
+                H3DIFF_OK);
       h3diff_dispatch(s.get(), "attention", "kernel", "kernel", step + 2, step + 1);
       step = g.step;
     }
@@ -229,7 +237,8 @@ std::vector<Expected> expected_rows() {
     const TensorView view = TensorView::contiguous(data.data(), g.dtype, rows, cols);
     SegmentTable table{{Segment::all, {{0, rows}}, rows}};
     if (g.segments)
-      table = {{Segment::text, {text}, 7}, {Segment::audio, {audio}, 13}, {Segment::video, {video_front, video_back}, 60}};
+      table = {
+          {Segment::text, {text}, 7}, {Segment::audio, {audio}, 13}, {Segment::video, {video_front, video_back}, 60}};
     for (const SegmentRows& segment : table) {
       Expected& e = out.emplace_back();
       MeasureOptions options;
@@ -244,19 +253,25 @@ std::vector<Expected> expected_rows() {
       e.row.cols = m.cols;
       e.row.digest = m.digest;
       e.row.level = static_cast<Level>(g.level);
-      if (options.statistics) e.row.statistics = m.statistics;
-      else e.row.statistics.l2 = Statistics::undefined;
+      if (options.statistics)
+        e.row.statistics = m.statistics;
+      else
+        e.row.statistics.l2 = Statistics::undefined;
       e.row.sketch_k = options.sketch_k;
-      for (const double bucket : m.sketch) e.sketch.push_back(static_cast<float>(bucket));
-      if (g.level < H3DIFF_ROWS) continue;
+      for (const double bucket : m.sketch)
+        e.sketch.push_back(static_cast<float>(bucket));
+      if (g.level < H3DIFF_ROWS)
+        continue;
       std::vector<std::int64_t> chosen;
       for (const RowRange& range : segment.ranges)
-        for (std::int64_t r = range.begin; r < range.end; ++r) chosen.push_back(r);
+        for (std::int64_t r = range.begin; r < range.end; ++r)
+          chosen.push_back(r);
       if (g.level == H3DIFF_ROWS) {
         const std::vector<std::int64_t> all = chosen;
         const auto n = std::min<std::int64_t>(9, m.rows);
         chosen.clear();
-        for (std::int64_t i = 0; i < n; ++i) chosen.push_back(all[static_cast<std::size_t>(i * m.rows / n)]);
+        for (std::int64_t i = 0; i < n; ++i)
+          chosen.push_back(all[static_cast<std::size_t>(i * m.rows / n)]);
         e.sampled_of = m.rows;
       }
       const std::size_t row_bytes = static_cast<std::size_t>(cols) * item_size(g.dtype);
@@ -280,7 +295,8 @@ template <class Reader> void expect_everything(const Reader& reader) {
     const auto tensor = reader.tensor(row);
     ASSERT_TRUE(tensor) << tensor.error().message;
     ASSERT_EQ(static_cast<bool>(*tensor), !expected[i].tensor.empty());
-    if (!*tensor) continue;
+    if (!*tensor)
+      continue;
     EXPECT_EQ((*tensor)->sampled_of, expected[i].sampled_of);
     Bytes bytes(static_cast<std::size_t>((*tensor)->rows * (*tensor)->cols) * item_size((*tensor)->dtype));
     ASSERT_TRUE((*tensor)->read_rows(0, (*tensor)->rows, bytes.data()));
@@ -309,7 +325,8 @@ template <class Reader> void expect_everything(const Reader& reader) {
   options.columns = true;
   const Bytes data = data_of(given()[0]);
   const RowRange all{0, rows};
-  const auto columns = measure(TensorView::contiguous(data.data(), DType::float32, rows, cols), {&all, 1}, options).columns;
+  const auto columns =
+      measure(TensorView::contiguous(data.data(), DType::float32, rows, cols), {&all, 1}, options).columns;
   const auto read = reader.columns(given()[0].probe);
   ASSERT_EQ(read.size(), columns.size());
   for (std::size_t i = 0; i < read.size(); ++i) {
@@ -379,7 +396,8 @@ Prefix prefix(const Bytes& bytes, const std::vector<std::size_t>& offsets, std::
     out.boundary = offsets[i + 1];
     const std::string tag = tag_at(bytes, offsets[i]);
     const auto step = tag == "MEAS" || tag == "STEP" ? at<std::int32_t>(bytes, offsets[i] + 8) : 0;
-    if (tag == "MEAS") (step < 0 ? weights : in_step) += 1;
+    if (tag == "MEAS")
+      (step < 0 ? weights : in_step) += 1;
     if (tag == "STEP" && step >= 0) {
       out.steps.push_back(step);
       out.rows += in_step;
@@ -445,7 +463,8 @@ TEST(Stream, ABitFlipEndsTheReadingThere) {
   for (int i = 0; i < 1000; ++i) {
     // Half of them in the records' frames, where lengths are.
     std::size_t byte = next(state) % whole.size();
-    if (i % 2 == 0) byte = offsets[next(state) % (offsets.size() - 1)] + next(state) % 8;
+    if (i % 2 == 0)
+      byte = offsets[next(state) % (offsets.size() - 1)] + next(state) % 8;
     SCOPED_TRACE(byte);
     Bytes flipped = whole;
     flipped[byte] = static_cast<unsigned char>(flipped[byte] ^ 1u << next(state) % 8);
@@ -456,7 +475,8 @@ TEST(Stream, ABitFlipEndsTheReadingThere) {
       continue;
     }
     ASSERT_TRUE(reader) << reader.error().message;
-    const auto hit = static_cast<std::size_t>(std::upper_bound(offsets.begin(), offsets.end(), byte) - offsets.begin()) - 1;
+    const auto hit =
+        static_cast<std::size_t>(std::upper_bound(offsets.begin(), offsets.end(), byte) - offsets.begin()) - 1;
     ASSERT_EQ(reader->records(), static_cast<std::int64_t>(hit));
     ASSERT_TRUE(reader->damage());
     ASSERT_EQ(reader->damage()->offset, offsets[hit]);
@@ -478,7 +498,8 @@ TEST(Stream, AHugeLengthAllocatesNothing) {
   const Folder folder;
   for (const std::uint32_t length : {0xFFFFFFFFu, 0x80000000u, (1u << 24) + 1, 1u << 24, 1u << 20, 100u}) {
     Bytes bytes = header();
-    for (const char c : {'M', 'E', 'A', 'S'}) bytes.push_back(static_cast<unsigned char>(c));
+    for (const char c : {'M', 'E', 'A', 'S'})
+      bytes.push_back(static_cast<unsigned char>(c));
     put(bytes, length);
     bytes.resize(bytes.size() + 90);
     save(folder / "s", bytes);
@@ -570,49 +591,86 @@ TEST(Stream, WrongContentIsRefused) {
     EXPECT_FALSE(fs::exists(folder / "d"));
     EXPECT_FALSE(fs::exists(folder / "d.partial"));
   };
-  check("FACT", 0, [](Bytes& p) { p[0] = 3; }, "type");
-  check("FACT", 0, [](Bytes& p) { p.resize(3); }, "name");
-  check("FACT", 0, [](Bytes& p) { p.push_back(0); }, "type"); // an integer of 9 bytes
-  check("FACT", 1, [](Bytes& p) { p.resize(6000, 'x'); }, "bytes");
-  check("FACT", 1, [](Bytes& p) { put_at<std::uint16_t>(p, 2, 0); }, "name");
-  check("MEAS", 2, [](Bytes& p) { put_at<std::int32_t>(p, 0, -2); }, "step");
-  check("MEAS", 2, [](Bytes& p) { p[4] = 7; }, "segment code");
-  check("MEAS", 2, [](Bytes& p) { p[5] = 12; }, "dtype codes");
-  check("MEAS", 2, [](Bytes& p) { p[6] = 0; }, "dtype codes");
-  check("MEAS", 2, [](Bytes& p) { p[7] = 5; }, "level");
-  check("MEAS", 2, [](Bytes& p) { put_at<std::int64_t>(p, 8, -1); }, "shape");
-  check("MEAS", 2, [](Bytes& p) { put_at<std::int64_t>(p, 8, INT64_MAX); }, "shape");
-  check("MEAS", 2, [](Bytes& p) { put_at<std::int64_t>(p, 40, -1); }, "counts");
-  check("MEAS", 2, [](Bytes& p) { put_at<std::int64_t>(p, 120, 1 << 20); }, "absmax");
-  check("MEAS", 3, [](Bytes& p) { put_at<std::uint16_t>(p, 272, 65535); }, "length");
-  check("MEAS", 3, [](Bytes& p) { p[276] = '/'; }, "names the probe");
-  check("MEAS", 3, [](Bytes& p) { p[277] = '\n'; }, "\\x0");
-  check("MEAS", 3, [](Bytes& p) { p.resize(100); }, "length");
-  check("COLS", 0, [](Bytes& p) { put_at<std::uint32_t>(p, 4, 0); }, "length");
-  check("COLS", 0, [](Bytes& p) { put_at<std::uint32_t>(p, 0, 1); }, "columns");
-  check("COLS", 1, [](Bytes& p) { put_at<std::uint32_t>(p, 8, 50); }, "columns");
-  check("COLS", 0, [](Bytes& p) { put_at<std::uint32_t>(p, 8, 0xFFFFFFFF); }, "columns");
-  check("TENS", 0, [](Bytes& p) { p[48] = 'x'; }, "not been measured");
-  check("TENS", 0, [](Bytes& p) { put_at<std::int64_t>(p, 8, 1 << 30); }, "tensor");
-  check("TENS", 0, [](Bytes& p) { put_at<std::int64_t>(p, 24, 1); }, "sampled of");
-  check("TENS", 0, [](Bytes& p) { put_at<std::int64_t>(p, 32, 1); }, "follow");
-  check("TENS", 0, [](Bytes& p) { put_at<std::int64_t>(p, 40, 1); }, "length");
-  check("TENS", 0, [](Bytes& p) { p.pop_back(); }, "length");
-  check("TENS", 0, [](Bytes& p) { p[5] = 1; }, "float64");
-  check("STEP", 2, [](Bytes& p) { put_at<std::int32_t>(p, 0, 0); }, "ended");
-  check("STEP", 1, [](Bytes& p) { p.resize(35); }, "length");
-  check("STEP", 1, [](Bytes& p) { put_at<std::int32_t>(p, 0, 3); }, "ended"); // rows of steps 1 to 3 then follow
-  check("DISP", 0, [](Bytes& p) { put_at<std::int64_t>(p, 0, -1); }, "calls");
-  check("DISP", 0, [](Bytes& p) { put_at<std::uint16_t>(p, 16, 500); }, "length");
-  check("UNOB", 0, [](Bytes& p) { p.push_back('x'); }, "length");
-  check("END ", 0, [](Bytes& p) { p.push_back('x'); }, "payload");
+  check(
+      "FACT", 0, [](Bytes& p) { p[0] = 3; }, "type");
+  check(
+      "FACT", 0, [](Bytes& p) { p.resize(3); }, "name");
+  check(
+      "FACT", 0, [](Bytes& p) { p.push_back(0); }, "type"); // an integer of 9 bytes
+  check(
+      "FACT", 1, [](Bytes& p) { p.resize(6000, 'x'); }, "bytes");
+  check(
+      "FACT", 1, [](Bytes& p) { put_at<std::uint16_t>(p, 2, 0); }, "name");
+  check(
+      "MEAS", 2, [](Bytes& p) { put_at<std::int32_t>(p, 0, -2); }, "step");
+  check(
+      "MEAS", 2, [](Bytes& p) { p[4] = 7; }, "segment code");
+  check(
+      "MEAS", 2, [](Bytes& p) { p[5] = 12; }, "dtype codes");
+  check(
+      "MEAS", 2, [](Bytes& p) { p[6] = 0; }, "dtype codes");
+  check(
+      "MEAS", 2, [](Bytes& p) { p[7] = 5; }, "level");
+  check(
+      "MEAS", 2, [](Bytes& p) { put_at<std::int64_t>(p, 8, -1); }, "shape");
+  check(
+      "MEAS", 2, [](Bytes& p) { put_at<std::int64_t>(p, 8, INT64_MAX); }, "shape");
+  check(
+      "MEAS", 2, [](Bytes& p) { put_at<std::int64_t>(p, 40, -1); }, "counts");
+  check(
+      "MEAS", 2, [](Bytes& p) { put_at<std::int64_t>(p, 120, 1 << 20); }, "absmax");
+  check(
+      "MEAS", 3, [](Bytes& p) { put_at<std::uint16_t>(p, 272, 65535); }, "length");
+  check(
+      "MEAS", 3, [](Bytes& p) { p[276] = '/'; }, "names the probe");
+  check(
+      "MEAS", 3, [](Bytes& p) { p[277] = '\n'; }, "\\x0");
+  check(
+      "MEAS", 3, [](Bytes& p) { p.resize(100); }, "length");
+  check(
+      "COLS", 0, [](Bytes& p) { put_at<std::uint32_t>(p, 4, 0); }, "length");
+  check(
+      "COLS", 0, [](Bytes& p) { put_at<std::uint32_t>(p, 0, 1); }, "columns");
+  check(
+      "COLS", 1, [](Bytes& p) { put_at<std::uint32_t>(p, 8, 50); }, "columns");
+  check(
+      "COLS", 0, [](Bytes& p) { put_at<std::uint32_t>(p, 8, 0xFFFFFFFF); }, "columns");
+  check(
+      "TENS", 0, [](Bytes& p) { p[48] = 'x'; }, "not been measured");
+  check(
+      "TENS", 0, [](Bytes& p) { put_at<std::int64_t>(p, 8, 1 << 30); }, "tensor");
+  check(
+      "TENS", 0, [](Bytes& p) { put_at<std::int64_t>(p, 24, 1); }, "sampled of");
+  check(
+      "TENS", 0, [](Bytes& p) { put_at<std::int64_t>(p, 32, 1); }, "follow");
+  check(
+      "TENS", 0, [](Bytes& p) { put_at<std::int64_t>(p, 40, 1); }, "length");
+  check(
+      "TENS", 0, [](Bytes& p) { p.pop_back(); }, "length");
+  check(
+      "TENS", 0, [](Bytes& p) { p[5] = 1; }, "float64");
+  check(
+      "STEP", 2, [](Bytes& p) { put_at<std::int32_t>(p, 0, 0); }, "ended");
+  check(
+      "STEP", 1, [](Bytes& p) { p.resize(35); }, "length");
+  check(
+      "STEP", 1, [](Bytes& p) { put_at<std::int32_t>(p, 0, 3); }, "ended"); // rows of steps 1 to 3 then follow
+  check(
+      "DISP", 0, [](Bytes& p) { put_at<std::int64_t>(p, 0, -1); }, "calls");
+  check(
+      "DISP", 0, [](Bytes& p) { put_at<std::uint16_t>(p, 16, 500); }, "length");
+  check(
+      "UNOB", 0, [](Bytes& p) { p.push_back('x'); }, "length");
+  check(
+      "END ", 0, [](Bytes& p) { p.push_back('x'); }, "payload");
   // A row twice, and a captured tensor that is missing from a complete step.
   const auto second = [&](const std::string& tag, std::size_t copies, const std::string& part) {
     Bytes bytes = header();
     std::size_t seen = 0;
     for (std::size_t i = 0; i + 1 < offsets.size(); ++i) {
       const std::size_t times = tag_at(whole, offsets[i]) == tag && seen++ == 2 ? copies : 1;
-      for (std::size_t n = 0; n < times; ++n) add_record(bytes, tag_at(whole, offsets[i]), payload(whole, offsets[i]));
+      for (std::size_t n = 0; n < times; ++n)
+        add_record(bytes, tag_at(whole, offsets[i]), payload(whole, offsets[i]));
     }
     save(folder / "s", bytes);
     const auto reader = StreamReader::open(folder / "s");
@@ -632,8 +690,10 @@ TEST(Stream, ARightCrcOnRandomContentNeverCrashes) {
   int read = 0, refused = 0;
   for (int i = 0; i < 300; ++i) {
     Bytes bytes = whole;
-    const std::size_t record = next(state) % (offsets.size() - 1), begin = offsets[record], end = offsets[record + 1] - 4;
-    if (end == begin + 8) continue;
+    const std::size_t record = next(state) % (offsets.size() - 1), begin = offsets[record],
+                      end = offsets[record + 1] - 4;
+    if (end == begin + 8)
+      continue;
     for (int flips = 0; flips < 3; ++flips) {
       const std::size_t fixed = std::min<std::size_t>(end - begin - 8, 300); // where the numbers are
       const std::size_t byte = begin + 8 + next(state) % fixed;
@@ -647,7 +707,8 @@ TEST(Stream, ARightCrcOnRandomContentNeverCrashes) {
       ASSERT_EQ(reader.error().code, ExitCode::bad_input);
       continue;
     }
-    if (i % 10 != 0) continue;
+    if (i % 10 != 0)
+      continue;
     const auto made = stream_to_dump(folder / "s", folder / "d", {true, {}});
     if (made) {
       ASSERT_TRUE(DumpReader::open(folder / "d"));

@@ -12,7 +12,8 @@ void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
   return std::malloc(size);
 }
 void* operator new(std::size_t size) {
-  if (void* p = operator new(size, std::nothrow)) return p;
+  if (void* p = operator new(size, std::nothrow))
+    return p;
   throw std::bad_alloc();
 }
 void operator delete(void* p) noexcept { std::free(p); }

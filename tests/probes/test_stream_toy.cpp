@@ -60,7 +60,8 @@ TEST_F(Toy, ItsBugIsTheFirstDifference) {
   ASSERT_TRUE(good && bad);
   ASSERT_EQ(good->index().size(), bad->index().size());
   std::size_t i = 0;
-  while (i < good->index().size() && good->index()[i].digest == bad->index()[i].digest) ++i;
+  while (i < good->index().size() && good->index()[i].digest == bad->index()[i].digest)
+    ++i;
   ASSERT_LT(i, good->index().size());
   EXPECT_EQ(good->index()[i].step, 1);
   EXPECT_EQ(good->index()[i].probe, "blocks.0.attn.q");

@@ -16,7 +16,7 @@ namespace h3diff::harness::ops {
 // What a run knows before its first op: constraints are checked against it once, not at every call.
 struct Context {
   bool cuda = false;
-  int sm = 0;                                          // compute capability times 10; 0 on the CPU
+  int sm = 0; // compute capability times 10; 0 on the CPU
   probes::DType compute_dtype = probes::DType::float32;
   probes::DType island_dtype = probes::DType::float32;
   probes::ModelShape shape;
@@ -72,12 +72,11 @@ struct Choice {
   bool fallback = false;
 };
 // usage error: no such implementation; environment error: a constraint does not hold.
-Result<Choice> choose(std::string_view op, std::span<const Candidate> known, std::string_view declared,
-                      const Context&);
+Result<Choice> choose(std::string_view op, std::span<const Candidate> known, std::string_view declared, const Context&);
 
-template <class Function>
-Result<Op<Function>> select(std::string_view op, std::span<const Implementation<Function>> known,
-                            std::string_view declared, const Context& context) {
+template <class Function> Result<Op<Function>> select(std::string_view op,
+                                                      std::span<const Implementation<Function>> known,
+                                                      std::string_view declared, const Context& context) {
   std::vector<Candidate> candidates;
   for (const auto& implementation : known)
     candidates.push_back({implementation.name, implementation.constraints});

@@ -7,8 +7,7 @@ namespace h3diff::harness::ops {
 namespace {
 
 Tensor aten(const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  return at::linear(x.to(weight.scalar_type()), weight,
-                    bias.defined() ? std::optional<Tensor>(bias) : std::nullopt);
+  return at::linear(x.to(weight.scalar_type()), weight, bias.defined() ? std::optional<Tensor>(bias) : std::nullopt);
 }
 
 } // namespace

@@ -35,7 +35,7 @@ struct RopeTable {
 struct Rope {
   Tensor (*inverse_frequencies)(std::int64_t per_axis, double theta); // [per_axis], float32, on the host
   RopeTable (*table)(const Tensor& position_ids, const Tensor& inverse_frequencies);
-  Tensor (*rotate)(const Tensor& heads, const RopeTable&);            // leading channels of each head
+  Tensor (*rotate)(const Tensor& heads, const RopeTable&); // leading channels of each head
 };
 std::span<const Implementation<Rope>> rope_implementations();
 

@@ -5,9 +5,7 @@
 namespace h3diff::harness::ops {
 namespace {
 
-Tensor aten(const Tensor& x, const Tensor& weight, double eps) {
-  return at::rms_norm(x, weight.sizes(), weight, eps);
-}
+Tensor aten(const Tensor& x, const Tensor& weight, double eps) { return at::rms_norm(x, weight.sizes(), weight, eps); }
 
 } // namespace
 

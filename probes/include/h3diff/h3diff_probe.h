@@ -82,7 +82,7 @@ typedef enum h3diff_status {
   H3DIFF_BAD_ORDER = 2,    /* a step that has ended, a stream that is not open */
   H3DIFF_EXISTS = 3,       /* h3diff_open: the file is there already */
   H3DIFF_CANNOT_OPEN = 4,
-  H3DIFF_WRITE_FAILED = 5  /* sticks */
+  H3DIFF_WRITE_FAILED = 5 /* sticks */
 } h3diff_status;
 
 /* Element types. H3DIFF_BOOL is one byte, 0 or not 0. */
@@ -143,8 +143,8 @@ typedef struct h3diff_tensor {
   int32_t level;         /* h3diff_level; 0: H3DIFF_STATS */
   int32_t ndim, row_dims;
   int64_t shape[H3DIFF_MAX_DIMS];
-  int64_t strides[H3DIFF_MAX_DIMS]; /* in elements, any sign, 0 allowed */
-  const void* data;                 /* element [0, 0, ...]; aligned to the element or not */
+  int64_t strides[H3DIFF_MAX_DIMS];    /* in elements, any sign, 0 allowed */
+  const void* data;                    /* element [0, 0, ...]; aligned to the element or not */
   const h3diff_segment_rows* segments; /* NULL: one segment `all` with all rows */
   size_t segment_count;
   const struct h3diff_tensor* model_input; /* for pred.*: the input.* tensor of the step, of equal canonical shape and
@@ -327,14 +327,14 @@ typedef struct h3d_source {
   const h3diff_row_range* ranges;
   size_t range_count;
   h3diff_row_range all;
-  int64_t rows, cols;  /* rows of the segment */
-  int64_t view_rows;   /* rows of the tensor */
-  int64_t col_stride;  /* in elements, where all column dimensions are one */
+  int64_t rows, cols; /* rows of the segment */
+  int64_t view_rows;  /* rows of the tensor */
+  int64_t col_stride; /* in elements, where all column dimensions are one */
   int one_col_stride;
-  int dtype;           /* of the memory */
-  int target;          /* of the digested bytes */
+  int dtype;  /* of the memory */
+  int target; /* of the digested bytes */
   size_t item;
-  size_t range;        /* cursor: the range that holds row range_first + ... */
+  size_t range; /* cursor: the range that holds row range_first + ... */
   int64_t range_first;
 } h3d_source;
 
@@ -369,8 +369,10 @@ static int64_t h3d_product(const h3diff_tensor* t, int begin, int end) {
   int64_t product = 1;
   int d;
   for (d = begin; d < end; ++d) {
-    if (t->shape[d] < 0 || t->shape[d] > H3D_MAX_SIZE) return -1;
-    if (t->shape[d] != 0 && product > H3D_MAX_SIZE / t->shape[d]) return -1;
+    if (t->shape[d] < 0 || t->shape[d] > H3D_MAX_SIZE)
+      return -1;
+    if (t->shape[d] != 0 && product > H3D_MAX_SIZE / t->shape[d])
+      return -1;
     product *= t->shape[d];
   }
   return product;
@@ -378,8 +380,10 @@ static int64_t h3d_product(const h3diff_tensor* t, int begin, int end) {
 
 static size_t h3d_length(const char* text, size_t limit) {
   size_t n = 0;
-  if (text == NULL) return limit + 1;
-  while (n <= limit && text[n] != 0) ++n;
+  if (text == NULL)
+    return limit + 1;
+  while (n <= limit && text[n] != 0)
+    ++n;
   return n;
 }
 
@@ -389,33 +393,41 @@ static const char* h3d_describe(const h3diff_tensor* t, size_t segment_index, h3
   size_t i, probe_length;
   int d;
   memset(out, 0, sizeof *out);
-  if (t == NULL) return "no tensor was given";
+  if (t == NULL)
+    return "no tensor was given";
   probe_length = h3d_length(t->probe, 80);
-  if (probe_length < 1 || probe_length > 80) return "a probe's name must have 1 to 80 bytes";
+  if (probe_length < 1 || probe_length > 80)
+    return "a probe's name must have 1 to 80 bytes";
   for (i = 0; i < probe_length; ++i) {
     const char c = t->probe[i];
     const int alphanumeric = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
     if (c <= ' ' || c > '~' || c == '/' || (i == 0 && !alphanumeric))
       return "a probe's name begins with a letter or digit and is printable ASCII without spaces and slashes";
   }
-  if (t->step < -1) return "a step must be -1 (weights) or more";
-  if (h3d_item(t->dtype) == 0) return "the tensor's dtype is not one of h3diff_dtype";
-  if (t->compute_dtype != 0 && h3d_item(t->compute_dtype) == 0) return "compute_dtype is not one of h3diff_dtype";
-  if (t->level < 0 || t->level > H3DIFF_FULL) return "the level is not one of h3diff_level";
+  if (t->step < -1)
+    return "a step must be -1 (weights) or more";
+  if (h3d_item(t->dtype) == 0)
+    return "the tensor's dtype is not one of h3diff_dtype";
+  if (t->compute_dtype != 0 && h3d_item(t->compute_dtype) == 0)
+    return "compute_dtype is not one of h3diff_dtype";
+  if (t->level < 0 || t->level > H3DIFF_FULL)
+    return "the level is not one of h3diff_level";
   if (t->ndim < 0 || t->ndim > H3DIFF_MAX_DIMS || t->row_dims < 0 || t->row_dims > t->ndim)
     return "a tensor has 0 to 6 dimensions, and row_dims of them are rows";
   rows = h3d_product(t, 0, t->row_dims);
   cols = h3d_product(t, t->row_dims, t->ndim);
   if (rows < 0 || cols < 0 || (rows > 0 && cols > 0 && rows > (H3D_MAX_SIZE << 10) / cols))
     return "the tensor's shape is negative or too large";
-  if (t->data == NULL && rows > 0 && cols > 0) return "the tensor's data is NULL";
+  if (t->data == NULL && rows > 0 && cols > 0)
+    return "the tensor's data is NULL";
   out->tensor = t;
   out->dtype = out->target = t->dtype;
   out->item = h3d_item(t->dtype);
   out->cols = cols;
   out->view_rows = rows;
   if (t->segments == NULL) {
-    if (segment_index != 0) return "the segment's index is outside the segment table";
+    if (segment_index != 0)
+      return "the segment's index is outside the segment table";
     out->all.begin = 0;
     out->all.end = rows;
     out->ranges = NULL;
@@ -423,33 +435,42 @@ static const char* h3d_describe(const h3diff_tensor* t, size_t segment_index, h3
     out->rows = rows;
   } else {
     const h3diff_segment_rows* s;
-    if (segment_index >= t->segment_count) return "the segment's index is outside the segment table";
+    if (segment_index >= t->segment_count)
+      return "the segment's index is outside the segment table";
     s = &t->segments[segment_index];
-    if (s->segment < H3DIFF_ALL || s->segment > H3DIFF_VIDEO) return "a segment is not one of h3diff_segment";
+    if (s->segment < H3DIFF_ALL || s->segment > H3DIFF_VIDEO)
+      return "a segment is not one of h3diff_segment";
     for (i = 0; i < segment_index; ++i)
-      if (t->segments[i].segment == s->segment) return "a segment stands twice in the segment table";
-    if (s->ranges == NULL && s->range_count > 0) return "a segment's ranges are NULL";
+      if (t->segments[i].segment == s->segment)
+        return "a segment stands twice in the segment table";
+    if (s->ranges == NULL && s->range_count > 0)
+      return "a segment's ranges are NULL";
     out->ranges = s->ranges;
     out->range_count = s->range_count;
     for (i = 0; i < s->range_count; ++i) {
       const h3diff_row_range r = s->ranges[i];
-      if (r.begin < 0 || r.end < r.begin || r.end > rows) return "a segment's range is outside the tensor's rows";
+      if (r.begin < 0 || r.end < r.begin || r.end > rows)
+        return "a segment's range is outside the tensor's rows";
       out->rows += r.end - r.begin;
-      if (out->rows > H3D_MAX_SIZE) return "a segment has too many rows";
+      if (out->rows > H3D_MAX_SIZE)
+        return "a segment has too many rows";
     }
   }
   out->one_col_stride = 1;
   out->col_stride = 1;
   for (d = t->ndim - 1; d >= t->row_dims; --d) {
-    if (t->shape[d] == 1) continue;
+    if (t->shape[d] == 1)
+      continue;
     out->col_stride = t->strides[d];
     break;
   }
   {
     int64_t expected = out->col_stride;
     for (; d >= t->row_dims; --d) {
-      if (t->shape[d] == 1) continue;
-      if (t->strides[d] != expected) out->one_col_stride = 0;
+      if (t->shape[d] == 1)
+        continue;
+      if (t->strides[d] != expected)
+        out->one_col_stride = 0;
       expected = t->strides[d] * t->shape[d];
     }
   }
@@ -510,12 +531,37 @@ static h3d_format h3d_float_format(int dtype) {
   h3d_format f;
   f.infinity = 1;
   switch (dtype) {
-  case H3DIFF_FLOAT32: f.mantissa = 23; f.bias = 127; f.max_exponent = 255; break;
-  case H3DIFF_BFLOAT16: f.mantissa = 7; f.bias = 127; f.max_exponent = 255; break;
-  case H3DIFF_FLOAT16: f.mantissa = 10; f.bias = 15; f.max_exponent = 31; break;
-  case H3DIFF_FLOAT8_E4M3FN: f.mantissa = 3; f.bias = 7; f.max_exponent = 15; f.infinity = 0; break;
-  case H3DIFF_FLOAT8_E5M2: f.mantissa = 2; f.bias = 15; f.max_exponent = 31; break;
-  default: f.mantissa = 52; f.bias = 1023; f.max_exponent = 2047; break;
+  case H3DIFF_FLOAT32:
+    f.mantissa = 23;
+    f.bias = 127;
+    f.max_exponent = 255;
+    break;
+  case H3DIFF_BFLOAT16:
+    f.mantissa = 7;
+    f.bias = 127;
+    f.max_exponent = 255;
+    break;
+  case H3DIFF_FLOAT16:
+    f.mantissa = 10;
+    f.bias = 15;
+    f.max_exponent = 31;
+    break;
+  case H3DIFF_FLOAT8_E4M3FN:
+    f.mantissa = 3;
+    f.bias = 7;
+    f.max_exponent = 15;
+    f.infinity = 0;
+    break;
+  case H3DIFF_FLOAT8_E5M2:
+    f.mantissa = 2;
+    f.bias = 15;
+    f.max_exponent = 31;
+    break;
+  default:
+    f.mantissa = 52;
+    f.bias = 1023;
+    f.max_exponent = 2047;
+    break;
   }
   return f;
 }
@@ -545,7 +591,8 @@ static double h3d_decode(h3d_format f, uint64_t raw, int* kind) {
       return h3d_from_bits(sign);
     }
     *kind = H3D_SUBNORMAL;
-    if (width == 64) return h3d_from_bits(raw);
+    if (width == 64)
+      return h3d_from_bits(raw);
     value = (double)(int64_t)fraction * h3d_from_bits((uint64_t)(1024 - f.bias - f.mantissa) << 52);
     return h3d_from_bits(h3d_to_bits(value) | sign);
   }
@@ -569,8 +616,8 @@ static int h3d_decode_normal(h3d_format f, const uint64_t* raw, int n, double* v
   int i;
   for (i = 0; i < n; ++i) {
     const uint64_t magnitude = raw[i] & mask;
-    const uint64_t bits = ((magnitude << (52 - f.mantissa)) + ((uint64_t)(1023 - f.bias) << 52)) |
-                          (raw[i] >> (width - 1) << 63);
+    const uint64_t bits =
+        ((magnitude << (52 - f.mantissa)) + ((uint64_t)(1023 - f.bias) << 52)) | (raw[i] >> (width - 1) << 63);
     outside |= (magnitude - smallest) | (largest - magnitude);
     memcpy(value + i, &bits, sizeof bits);
   }
@@ -642,21 +689,27 @@ static int h3d_narrow(int source, int target, uint64_t raw, uint64_t* out) {
   }
   bits = h3d_to_bits(value);
   exponent = (int)(bits >> 52 & 2047) - 1023;
-  if (exponent == -1023) return 0; /* a float64 subnormal is below every narrower type */
+  if (exponent == -1023)
+    return 0; /* a float64 subnormal is below every narrower type */
   fraction = bits & (((uint64_t)1 << 52) - 1);
   drop = 52 - f.mantissa;
   if (exponent < 1 - f.bias) {
     drop += 1 - f.bias - exponent;
-    if (drop > 52) return 0;
+    if (drop > 52)
+      return 0;
     fraction |= (uint64_t)1 << 52;
-    if ((fraction & (((uint64_t)1 << drop) - 1)) != 0) return 0;
+    if ((fraction & (((uint64_t)1 << drop) - 1)) != 0)
+      return 0;
     *out = sign | fraction >> drop;
     return 1;
   }
-  if (exponent + f.bias > (f.infinity ? f.max_exponent - 1 : f.max_exponent)) return 0;
-  if ((fraction & (((uint64_t)1 << drop) - 1)) != 0) return 0;
+  if (exponent + f.bias > (f.infinity ? f.max_exponent - 1 : f.max_exponent))
+    return 0;
+  if ((fraction & (((uint64_t)1 << drop) - 1)) != 0)
+    return 0;
   *out = (uint64_t)(exponent + f.bias) << f.mantissa | fraction >> drop;
-  if (!f.infinity && *out == (infinity | (((uint64_t)1 << f.mantissa) - 1))) return 0; /* that is its NaN */
+  if (!f.infinity && *out == (infinity | (((uint64_t)1 << f.mantissa) - 1)))
+    return 0; /* that is its NaN */
   *out |= sign;
   return 1;
 }
@@ -672,17 +725,23 @@ static void h3d_load(const h3d_source* s, const unsigned char* row, int64_t col,
     const unsigned char* from = row + col * step;
     /* Constant sizes, and counts where it can be, so that this becomes wide loads. */
     if (n == H3D_STEP && s->col_stride == 1 && item == 2) {
-      for (i = 0; i < H3D_STEP; ++i) raw[i] = h3d_read(from + 2 * i, 2);
+      for (i = 0; i < H3D_STEP; ++i)
+        raw[i] = h3d_read(from + 2 * i, 2);
     } else if (n == H3D_STEP && s->col_stride == 1 && item == 4) {
-      for (i = 0; i < H3D_STEP; ++i) raw[i] = h3d_read(from + 4 * i, 4);
+      for (i = 0; i < H3D_STEP; ++i)
+        raw[i] = h3d_read(from + 4 * i, 4);
     } else if (item == 1) {
-      for (i = 0; i < n; ++i) raw[i] = h3d_read(from + i * step, 1);
+      for (i = 0; i < n; ++i)
+        raw[i] = h3d_read(from + i * step, 1);
     } else if (item == 2) {
-      for (i = 0; i < n; ++i) raw[i] = h3d_read(from + i * step, 2);
+      for (i = 0; i < n; ++i)
+        raw[i] = h3d_read(from + i * step, 2);
     } else if (item == 4) {
-      for (i = 0; i < n; ++i) raw[i] = h3d_read(from + i * step, 4);
+      for (i = 0; i < n; ++i)
+        raw[i] = h3d_read(from + i * step, 4);
     } else {
-      for (i = 0; i < n; ++i) raw[i] = h3d_read(from + i * step, 8);
+      for (i = 0; i < n; ++i)
+        raw[i] = h3d_read(from + i * step, 8);
     }
   } else {
     const h3diff_tensor* t = s->tensor;
@@ -698,7 +757,8 @@ static void h3d_load(const h3d_source* s, const unsigned char* row, int64_t col,
     }
   }
   if (s->target != s->dtype)
-    for (i = 0; i < n; ++i) (void)h3d_narrow(s->dtype, s->target, raw[i], &raw[i]);
+    for (i = 0; i < n; ++i)
+      (void)h3d_narrow(s->dtype, s->target, raw[i], &raw[i]);
 }
 
 /* Decides whether the segment is digested in compute_dtype. */
@@ -707,14 +767,16 @@ static void h3d_choose_target(h3d_source* s) {
   int64_t row, col;
   uint64_t raw[64], ignored;
   int i;
-  if (target == 0 || !h3d_floating(s->dtype) || !h3d_floating(target) || h3d_item(target) >= s->item) return;
+  if (target == 0 || !h3d_floating(s->dtype) || !h3d_floating(target) || h3d_item(target) >= s->item)
+    return;
   for (row = 0; row < s->rows; ++row) {
     const unsigned char* start = h3d_row(s, row);
     for (col = 0; col < s->cols; col += 64) {
       const int n = s->cols - col < 64 ? (int)(s->cols - col) : 64;
       h3d_load(s, start, col, n, raw);
       for (i = 0; i < n; ++i)
-        if (!h3d_narrow(s->dtype, target, raw[i], &ignored)) return;
+        if (!h3d_narrow(s->dtype, target, raw[i], &ignored))
+          return;
     }
   }
   s->target = target;
@@ -746,7 +808,8 @@ static void h3d_digest_unit(const uint32_t w[16], uint32_t unit, uint64_t digest
   uint64_t s = 0, t = 0;
   int j;
   y ^= y >> 15;
-  for (j = 0; j < 16; ++j) m[j] = w[j] ^ ((j & 1) != 0 ? y : x) ^ h3d_pads[j];
+  for (j = 0; j < 16; ++j)
+    m[j] = w[j] ^ ((j & 1) != 0 ? y : x) ^ h3d_pads[j];
   for (j = 0; j < 16; j += 2) {
     s += (uint64_t)m[j] * m[j + 1];
     t += (uint64_t)m[j] * m[(j + 3) & 15];
@@ -770,10 +833,12 @@ static int h3d_words(size_t item, const uint64_t* raw, uint32_t* words) {
       words[i] = (uint32_t)(raw[4 * i] | raw[4 * i + 1] << 8 | raw[4 * i + 2] << 16 | raw[4 * i + 3] << 24);
     return 4;
   case 2:
-    for (i = 0; i < 8; ++i) words[i] = (uint32_t)(raw[2 * i] | raw[2 * i + 1] << 16);
+    for (i = 0; i < 8; ++i)
+      words[i] = (uint32_t)(raw[2 * i] | raw[2 * i + 1] << 16);
     return 8;
   case 4:
-    for (i = 0; i < 16; ++i) words[i] = (uint32_t)raw[i];
+    for (i = 0; i < 16; ++i)
+      words[i] = (uint32_t)raw[i];
     return 16;
   default:
     for (i = 0; i < 16; ++i) {
@@ -835,7 +900,8 @@ static double h3d_sum_lanes(const double* v) {
 static void h3d_add_moments(h3d_moments* to, const h3d_moments* from) {
   H3D_PRECISE
   double n, m, delta;
-  if (from->count == 0) return;
+  if (from->count == 0)
+    return;
   if (to->count == 0) {
     *to = *from;
     return;
@@ -855,7 +921,8 @@ static int h3d_piece_moments(int64_t count, double sum, double squares, h3d_mome
   H3D_PRECISE
   out->count = count;
   out->sum = out->mean = out->deviations = 0;
-  if (count == 0) return 0;
+  if (count == 0)
+    return 0;
   out->sum = sum;
   out->mean = sum / (double)count;
   out->deviations = squares - sum * out->mean;
@@ -869,7 +936,8 @@ static void h3d_add_deviations(const double* value, const unsigned char* kind, i
   int i;
   for (i = 0; i < n; ++i) {
     double d;
-    if (kind[i] >= H3D_INF) continue;
+    if (kind[i] >= H3D_INF)
+      continue;
     d = value[i] - mean;
     *squares += d * d;
     *sum += d;
@@ -879,7 +947,8 @@ static void h3d_add_deviations(const double* value, const unsigned char* kind, i
 static double h3d_corrected(double squares, double sum, int64_t count) {
   H3D_PRECISE
   double corrected;
-  if (count == 0) return 0;
+  if (count == 0)
+    return 0;
   corrected = squares - sum * sum / (double)count;
   return corrected > 0 ? corrected : 0;
 }
@@ -888,7 +957,8 @@ static void h3d_end_run(h3d_tile* tile, double groups[16][8]) {
   H3D_PRECISE
   h3d_run* run = &tile->run;
   int l;
-  if (!run->open) return;
+  if (!run->open)
+    return;
   for (l = 0; l < 8; ++l) {
     tile->squares[l] += run->square[l];
     groups[run->group[l]][l] += run->square[l];
@@ -909,7 +979,8 @@ static void h3d_add_unit(h3d_tile* tile, double groups[16][8], int64_t col, int6
     memset(run, 0, sizeof *run);
     run->open = 1;
     run->uniform = first == last;
-    for (l = 0; l < 8; ++l) run->group[l] = first == last ? first : h3d_sixteenth(h3d_least(col + l, cols - 1), cols);
+    for (l = 0; l < 8; ++l)
+      run->group[l] = first == last ? first : h3d_sixteenth(h3d_least(col + l, cols - 1), cols);
   }
   memcpy(sum, tile->sum, sizeof sum); /* locals, which no pointer of the loop can lead into */
   memcpy(square, run->square, sizeof square);
@@ -921,21 +992,24 @@ static void h3d_add_unit(h3d_tile* tile, double groups[16][8], int64_t col, int6
   }
   memcpy(tile->sum, sum, sizeof sum);
   memcpy(run->square, square, sizeof square);
-  if (!tile->per_row) return;
+  if (!tile->per_row)
+    return;
   for (r = 0; r < 4; ++r)
-    for (l = 0; l < 8; ++l) tile->row_squares[r][l] += value[r][l] * value[r][l];
+    for (l = 0; l < 8; ++l)
+      tile->row_squares[r][l] += value[r][l] * value[r][l];
 }
 
 static uint32_t h3d_turn(int64_t row_group, int64_t panel) {
   return h3d_mix((uint32_t)((uint64_t)row_group & 0xFFFFFFFFu) * 0x9E3779B1u +
-                 (uint32_t)((uint64_t)panel & 0xFFFFFFFFu) * 0x85EBCA6Bu + 0x3C6EF372u) >> 27;
+                 (uint32_t)((uint64_t)panel & 0xFFFFFFFFu) * 0x85EBCA6Bu + 0x3C6EF372u) >>
+         27;
 }
 
 /* Signs of four columns by four bits. */
-static const double h3d_signs[16][4] = {
-    {1, 1, 1, 1},  {-1, 1, 1, 1},  {1, -1, 1, 1},  {-1, -1, 1, 1},  {1, 1, -1, 1},  {-1, 1, -1, 1},
-    {1, -1, -1, 1},  {-1, -1, -1, 1},  {1, 1, 1, -1}, {-1, 1, 1, -1}, {1, -1, 1, -1}, {-1, -1, 1, -1},
-    {1, 1, -1, -1}, {-1, 1, -1, -1}, {1, -1, -1, -1}, {-1, -1, -1, -1}};
+static const double h3d_signs[16][4] = {{1, 1, 1, 1},   {-1, 1, 1, 1},   {1, -1, 1, 1},   {-1, -1, 1, 1},
+                                        {1, 1, -1, 1},  {-1, 1, -1, 1},  {1, -1, -1, 1},  {-1, -1, -1, 1},
+                                        {1, 1, 1, -1},  {-1, 1, 1, -1},  {1, -1, 1, -1},  {-1, -1, 1, -1},
+                                        {1, 1, -1, -1}, {-1, 1, -1, -1}, {1, -1, -1, -1}, {-1, -1, -1, -1}};
 
 static void h3d_sketch_unit(double sums[8][32][8], int64_t row, int64_t col, int64_t rows, uint32_t row_key,
                             const double* const value[4]) {
@@ -950,15 +1024,18 @@ static void h3d_sketch_unit(double sums[8][32][8], int64_t row, int64_t col, int
     const double* low = h3d_signs[signs >> (8 * r) & 15u];
     const double* high = h3d_signs[signs >> (8 * r + 4) & 15u];
     double sum[8];
-    for (l = 0; l < 4; ++l) sum[l] = to[l] + value[r][l] * low[l];
-    for (l = 0; l < 4; ++l) sum[4 + l] = to[4 + l] + value[r][4 + l] * high[l];
+    for (l = 0; l < 4; ++l)
+      sum[l] = to[l] + value[r][l] * low[l];
+    for (l = 0; l < 4; ++l)
+      sum[4 + l] = to[4 + l] + value[r][4 + l] * high[l];
     memcpy(to, sum, sizeof sum);
   }
 }
 
 static void h3d_offer_absmax(h3d_partial* p, double value, int64_t row, int64_t col) {
   const int earlier = row < p->absmax_row || (row == p->absmax_row && col < p->absmax_col);
-  if (value < p->absmax || (value == p->absmax && !earlier)) return;
+  if (value < p->absmax || (value == p->absmax && !earlier))
+    return;
   p->absmax = value;
   p->absmax_row = row;
   p->absmax_col = col;
@@ -969,17 +1046,25 @@ static void h3d_scan(h3d_partial* p, int64_t row, int64_t col, int n, const doub
   double low = DBL_MAX, high = -DBL_MAX, largest;
   int i, kinds = 0;
   if (n == H3D_STEP)
-    for (i = 0; i < H3D_STEP; ++i) kinds |= kind[i];
+    for (i = 0; i < H3D_STEP; ++i)
+      kinds |= kind[i];
   else
-    for (i = 0; i < n; ++i) kinds |= kind[i];
+    for (i = 0; i < n; ++i)
+      kinds |= kind[i];
   if (kinds == 0 && n == H3D_STEP) {
     double lows[8], highs[8];
-    for (i = 0; i < 8; ++i) lows[i] = value[i] < value[i + 8] ? value[i] : value[i + 8];
-    for (i = 0; i < 8; ++i) highs[i] = value[i] > value[i + 8] ? value[i] : value[i + 8];
-    for (i = 0; i < 4; ++i) lows[i] = lows[i] < lows[i + 4] ? lows[i] : lows[i + 4];
-    for (i = 0; i < 4; ++i) highs[i] = highs[i] > highs[i + 4] ? highs[i] : highs[i + 4];
-    for (i = 0; i < 4; ++i) low = lows[i] < low ? lows[i] : low;
-    for (i = 0; i < 4; ++i) high = highs[i] > high ? highs[i] : high;
+    for (i = 0; i < 8; ++i)
+      lows[i] = value[i] < value[i + 8] ? value[i] : value[i + 8];
+    for (i = 0; i < 8; ++i)
+      highs[i] = value[i] > value[i + 8] ? value[i] : value[i + 8];
+    for (i = 0; i < 4; ++i)
+      lows[i] = lows[i] < lows[i + 4] ? lows[i] : lows[i + 4];
+    for (i = 0; i < 4; ++i)
+      highs[i] = highs[i] > highs[i + 4] ? highs[i] : highs[i + 4];
+    for (i = 0; i < 4; ++i)
+      low = lows[i] < low ? lows[i] : low;
+    for (i = 0; i < 4; ++i)
+      high = highs[i] > high ? highs[i] : high;
   } else {
     int finite = 0;
     for (i = 0; i < n; ++i) {
@@ -987,18 +1072,25 @@ static void h3d_scan(h3d_partial* p, int64_t row, int64_t col, int n, const doub
       p->subnormal += kind[i] == H3D_SUBNORMAL;
       p->inf += kind[i] == H3D_INF;
       p->nan += kind[i] == H3D_NAN;
-      if (kind[i] >= H3D_INF) continue;
+      if (kind[i] >= H3D_INF)
+        continue;
       ++finite;
-      if (value[i] < low) low = value[i];
-      if (value[i] > high) high = value[i];
+      if (value[i] < low)
+        low = value[i];
+      if (value[i] > high)
+        high = value[i];
     }
-    if (finite == 0) return;
+    if (finite == 0)
+      return;
   }
-  if (low < p->min) p->min = low;
-  if (high > p->max) p->max = high;
+  if (low < p->min)
+    p->min = low;
+  if (high > p->max)
+    p->max = high;
   largest = h3d_abs(low) > h3d_abs(high) ? h3d_abs(low) : h3d_abs(high);
   /* An equal one in an earlier row of a block of four may come later. */
-  if (largest < p->absmax || (largest == p->absmax && p->absmax_row <= row)) return;
+  if (largest < p->absmax || (largest == p->absmax && p->absmax_row <= row))
+    return;
   for (i = 0; i < n; ++i)
     if (kind[i] < H3D_INF && h3d_abs(value[i]) == largest) {
       h3d_offer_absmax(p, largest, row, col + i);
@@ -1032,8 +1124,10 @@ static void h3d_task(h3d_source* s, int64_t row_begin, int64_t row_end, int64_t 
   const int64_t unit_cols = h3d_divide_up(s->cols * (int64_t)item, 16);
   int64_t row, col;
   int r, c, i, l;
-  if (statistics) memset(work->groups, 0, sizeof work->groups);
-  if (sketch != NULL) memset(work->sketch, 0, sizeof work->sketch);
+  if (statistics)
+    memset(work->groups, 0, sizeof work->groups);
+  if (sketch != NULL)
+    memset(work->sketch, 0, sizeof work->sketch);
   for (row = row_begin; row < row_end; row += 4) {
     const int rows = (int)h3d_least(4, row_end - row);
     const uint32_t row_key = h3d_mix((uint32_t)((uint64_t)(row / 4) & 0xFFFFFFFFu) * 0x9E3779B1u + 0x243F6A88u);
@@ -1042,7 +1136,8 @@ static void h3d_task(h3d_source* s, int64_t row_begin, int64_t row_end, int64_t 
     const int first_band = h3d_sixteenth(row, s->rows), last_band = h3d_sixteenth(row + rows - 1, s->rows);
     memset(tile.row_squares, 0, sizeof tile.row_squares);
     tile.per_row = first_band != last_band;
-    for (r = 0; r < rows; ++r) start[r] = h3d_row(s, row + r);
+    for (r = 0; r < rows; ++r)
+      start[r] = h3d_row(s, row + r);
     for (col = col_begin; col < col_end; col += H3D_TILE) {
       const int cols = (int)h3d_least(H3D_TILE, col_end - col);
       h3d_moments moments;
@@ -1059,48 +1154,63 @@ static void h3d_task(h3d_source* s, int64_t row_begin, int64_t row_end, int64_t 
         uint32_t words[4][2 * H3D_STEP];
         double value[4][H3D_STEP];
         unsigned char kind[H3D_STEP];
-        if (rows < 4 || n < H3D_STEP) memset(words, 0, sizeof words);
-        if (rows < 4 || n < H3D_STEP) memset(value, 0, sizeof value);
+        if (rows < 4 || n < H3D_STEP)
+          memset(words, 0, sizeof words);
+        if (rows < 4 || n < H3D_STEP)
+          memset(value, 0, sizeof value);
         for (r = 0; r < rows; ++r) {
-          if (n < H3D_STEP) memset(raw, 0, sizeof raw);
+          if (n < H3D_STEP)
+            memset(raw, 0, sizeof raw);
           h3d_load(s, start[r], col + c, n, raw);
           (void)h3d_words(item, raw, words[r]);
-          if (!statistics) continue;
+          if (!statistics)
+            continue;
           h3d_values(s->target, raw, n, value[r], kind);
           h3d_scan(out, row + r, col + c, n, value[r], kind);
         }
         for (i = 0; i < chunks; ++i) {
           uint32_t w[16];
-          for (r = 0; r < 4; ++r) memcpy(w + 4 * r, words[r] + 4 * i, 16);
+          for (r = 0; r < 4; ++r)
+            memcpy(w + 4 * r, words[r] + 4 * i, 16);
           h3d_digest_unit(w, (uint32_t)((uint64_t)(unit + i) & 0xFFFFFFFFu), out->digest);
         }
-        if (!statistics) continue;
+        if (!statistics)
+          continue;
         for (i = 0; i < n; i += 8) {
           const double* const eight[4] = {value[0] + i, value[1] + i, value[2] + i, value[3] + i};
           h3d_add_unit(&tile, work->groups, col + c + i, s->cols, eight);
-          if (sketch != NULL) h3d_sketch_unit(work->sketch, row, col + c + i, s->rows, row_key, eight);
+          if (sketch != NULL)
+            h3d_sketch_unit(work->sketch, row, col + c + i, s->rows, row_key, eight);
         }
       }
-      if (!statistics) continue;
+      if (!statistics)
+        continue;
       h3d_end_run(&tile, work->groups);
       tile.finite -= out->nan + out->inf;
       squares = h3d_sum_lanes(tile.squares);
-      if (!tile.per_row) out->bands[first_band] += squares;
+      if (!tile.per_row)
+        out->bands[first_band] += squares;
       if (h3d_piece_moments(tile.finite, h3d_sum_lanes(tile.sum), squares, &moments))
         moments.deviations = h3d_tile_deviations(s, start, rows, col, cols, moments.mean, moments.count);
       h3d_add_moments(&out->moments, &moments);
     }
     if (statistics && tile.per_row)
-      for (r = 0; r < rows; ++r) out->bands[h3d_sixteenth(row + r, s->rows)] += h3d_sum_lanes(tile.row_squares[r]);
+      for (r = 0; r < rows; ++r)
+        out->bands[h3d_sixteenth(row + r, s->rows)] += h3d_sum_lanes(tile.row_squares[r]);
   }
-  if (!statistics) return;
-  for (i = 0; i < 16; ++i) out->groups[i] = h3d_sum_lanes(work->groups[i]);
-  if (sketch == NULL) return;
+  if (!statistics)
+    return;
+  for (i = 0; i < 16; ++i)
+    out->groups[i] = h3d_sum_lanes(work->groups[i]);
+  if (sketch == NULL)
+    return;
   memset(work->total, 0, sizeof work->total);
   for (r = 0; r < 8; ++r)
     for (i = 0; i < 32; ++i)
-      for (l = 0; l < 8; ++l) work->total[i + 32 * ((r + l) & 7)] += work->sketch[r][i][l];
-  for (i = 0; i < 256; ++i) sketch[i] += work->total[i];
+      for (l = 0; l < 8; ++l)
+        work->total[i + 32 * ((r + l) & 7)] += work->sketch[r][i][l];
+  for (i = 0; i < 256; ++i)
+    sketch[i] += work->total[i];
 }
 
 static void h3d_partial_clear(h3d_partial* p) {
@@ -1120,9 +1230,12 @@ static void h3d_add_partial(h3d_partial* to, const h3d_partial* from) {
   to->nan += from->nan;
   to->inf += from->inf;
   to->subnormal += from->subnormal;
-  if (from->min < to->min) to->min = from->min;
-  if (from->max > to->max) to->max = from->max;
-  if (from->absmax_row >= 0) h3d_offer_absmax(to, from->absmax, from->absmax_row, from->absmax_col);
+  if (from->min < to->min)
+    to->min = from->min;
+  if (from->max > to->max)
+    to->max = from->max;
+  if (from->absmax_row >= 0)
+    h3d_offer_absmax(to, from->absmax, from->absmax_row, from->absmax_col);
   h3d_add_moments(&to->moments, &from->moments);
   for (i = 0; i < 16; ++i) {
     to->bands[i] += from->bands[i];
@@ -1135,8 +1248,10 @@ static void h3d_measure_segment(h3d_source* s, int statistics, double* sketch, h
                                 h3d_partial* total) {
   int64_t task_cols, task_rows, row, col;
   h3d_partial_clear(total);
-  if (sketch != NULL) memset(sketch, 0, 256 * sizeof *sketch);
-  if (s->rows == 0 || s->cols == 0) return;
+  if (sketch != NULL)
+    memset(sketch, 0, 256 * sizeof *sketch);
+  if (s->rows == 0 || s->cols == 0)
+    return;
   task_cols = h3d_most(h3d_least(s->cols, 65536), h3d_divide_up(s->cols, 256));
   task_cols = h3d_divide_up(task_cols, H3D_TILE) * H3D_TILE;
   task_rows = h3d_divide_up(131072, h3d_least(s->cols, task_cols));
@@ -1172,7 +1287,8 @@ static double h3d_cosine(h3d_source* a, h3d_source* b) {
         h3d_load(b, start_b, col, n, raw);
         h3d_values(b->target, raw, n, y, kind_y);
         for (i = 0; i < n; ++i) {
-          if (kind_x[i] >= H3D_INF || kind_y[i] >= H3D_INF) continue;
+          if (kind_x[i] >= H3D_INF || kind_y[i] >= H3D_INF)
+            continue;
           xy += x[i] * y[i];
           xx += x[i] * x[i];
           yy += y[i] * y[i];
@@ -1183,7 +1299,8 @@ static double h3d_cosine(h3d_source* a, h3d_source* b) {
       norm_b += yy;
     }
   }
-  if (norm_a == 0 || norm_b == 0) return h3d_undefined();
+  if (norm_a == 0 || norm_b == 0)
+    return h3d_undefined();
   return dot / (sqrt(norm_a) * sqrt(norm_b));
 }
 
@@ -1208,9 +1325,11 @@ static void h3d_result(const h3d_source* s, const h3d_partial* p, int statistics
     out->row_bands[i] = (float)sqrt(p->bands[i]);
     out->col_groups[i] = (float)sqrt(p->groups[i]);
   }
-  if (!statistics) return;
+  if (!statistics)
+    return;
   out->l2 = sqrt(squares);
-  if (p->moments.count == 0) return;
+  if (p->moments.count == 0)
+    return;
   out->mean = p->moments.sum / (double)p->moments.count;
   out->std = h3d_is_finite(squares) ? sqrt(p->moments.deviations / (double)p->moments.count) : out->l2;
   out->min = p->min == 0 ? 0.0 : p->min; /* one zero, not two */
@@ -1228,7 +1347,8 @@ static const char* h3d_measure(const h3diff_tensor* t, size_t segment_index, int
   h3d_partial total;
   h3d_source input;
   int b;
-  if (wrong != NULL) return wrong;
+  if (wrong != NULL)
+    return wrong;
   if (sketch_k != 0 && sketch_k != 64 && sketch_k != 128 && sketch_k != 256)
     return "a sketch has 0, 64, 128 or 256 buckets";
   if (t->model_input != NULL) {
@@ -1237,27 +1357,32 @@ static const char* h3d_measure(const h3diff_tensor* t, size_t segment_index, int
     as_this.segment_count = t->segment_count;
     as_this.model_input = NULL;
     wrong = h3d_describe(&as_this, segment_index, &input);
-    if (wrong != NULL) return wrong;
+    if (wrong != NULL)
+      return wrong;
     if (input.view_rows != s->view_rows || input.cols != s->cols)
       return "model_input has another canonical shape than the tensor";
     input.tensor = t->model_input;
   }
   memset(out, 0, sizeof *out);
-  if (!statistics) sketch_k = 0;
+  if (!statistics)
+    sketch_k = 0;
   h3d_choose_target(s);
   h3d_measure_segment(s, statistics, sketch_k > 0 ? out->sketch : NULL, work, &total);
   h3d_result(s, &total, statistics, out);
   out->sketch_k = sketch_k;
   if (sketch_k > 0)
-    for (b = sketch_k; b < 256; ++b) out->sketch[b % sketch_k] += out->sketch[b];
-  if (t->model_input != NULL && statistics) out->cosine = h3d_cosine(s, &input);
+    for (b = sketch_k; b < 256; ++b)
+      out->sketch[b % sketch_k] += out->sketch[b];
+  if (t->model_input != NULL && statistics)
+    out->cosine = h3d_cosine(s, &input);
   return NULL;
 }
 
 h3diff_status h3diff_measure(const h3diff_tensor* t, size_t segment_index, int sketch_k, h3diff_workspace* workspace,
                              h3diff_measurement* out) {
   h3d_source s;
-  if (workspace == NULL || out == NULL || t == NULL) return H3DIFF_BAD_ARGUMENT;
+  if (workspace == NULL || out == NULL || t == NULL)
+    return H3DIFF_BAD_ARGUMENT;
   return h3d_measure(t, segment_index, t->level, sketch_k, workspace, out, &s) == NULL ? H3DIFF_OK
                                                                                        : H3DIFF_BAD_ARGUMENT;
 }
@@ -1267,7 +1392,8 @@ void h3diff_digest_bytes(const void* data, int64_t rows, int64_t row_bytes, uint
   h3d_partial total;
   h3d_source s;
   digest[0] = digest[1] = 0;
-  if (h3d_describe(&t, 0, &s) != NULL) return;
+  if (h3d_describe(&t, 0, &s) != NULL)
+    return;
   h3d_measure_segment(&s, 0, NULL, NULL, &total);
   digest[0] = total.digest[0];
   digest[1] = total.digest[1];
@@ -1328,12 +1454,15 @@ static void h3d_columns(h3d_source* s, int64_t col, int n, h3d_column* columns) 
           c->zeros += kind[i] == H3D_ZERO;
           c->nan += kind[i] == H3D_NAN;
           c->inf += kind[i] == H3D_INF;
-          if (kind[i] >= H3D_INF) continue;
+          if (kind[i] >= H3D_INF)
+            continue;
           ++c->piece_count;
           c->piece_sum += value[i];
           c->piece_squares += value[i] * value[i];
-          if (value[i] < c->min) c->min = value[i];
-          if (value[i] > c->max) c->max = value[i];
+          if (value[i] < c->min)
+            c->min = value[i];
+          if (value[i] > c->max)
+            c->max = value[i];
         }
       }
       for (i = 0; i < n; ++i) {
@@ -1355,21 +1484,24 @@ static void h3d_columns(h3d_source* s, int64_t col, int n, h3d_column* columns) 
       h3d_add_moments(&c->moments, &moments);
     }
   }
-  for (i = 0; i < n; ++i) h3d_digest_shape(s->rows, (int64_t)item, columns[i].digest);
+  for (i = 0; i < n; ++i)
+    h3d_digest_shape(s->rows, (int64_t)item, columns[i].digest);
 }
 
 /* ---- the file: docs/stream-format.md ---- */
 
 static h3diff_status h3d_fail(h3diff_stream* s, h3diff_status status, const char* why) {
   s->error = why;
-  if (status == H3DIFF_WRITE_FAILED) s->failed = 1;
+  if (status == H3DIFF_WRITE_FAILED)
+    s->failed = 1;
   return status;
 }
 
 static const char h3d_write_failed[] = "the stream cannot be written (is the disk full?)";
 
 static h3diff_status h3d_flush(h3diff_stream* s) {
-  if (s->failed) return H3DIFF_WRITE_FAILED;
+  if (s->failed)
+    return H3DIFF_WRITE_FAILED;
   if (s->fill > 0 && s->write(s->user, s->buffer, s->fill) != 0)
     return h3d_fail(s, H3DIFF_WRITE_FAILED, h3d_write_failed);
   s->fill = 0;
@@ -1382,14 +1514,16 @@ static void h3d_put(h3diff_stream* s, const void* data, size_t size) {
   for (i = 0; i < size; ++i) {
     s->crc = s->crc_table[(s->crc ^ from[i]) & 0xFFu] ^ s->crc >> 8;
     s->buffer[s->fill++] = from[i];
-    if (s->fill == sizeof s->buffer && h3d_flush(s) != H3DIFF_OK) s->fill = 0;
+    if (s->fill == sizeof s->buffer && h3d_flush(s) != H3DIFF_OK)
+      s->fill = 0;
   }
 }
 
 static void h3d_put_uint(h3diff_stream* s, uint64_t value, int bytes) {
   unsigned char little[8];
   int i;
-  for (i = 0; i < bytes; ++i) little[i] = (unsigned char)(value >> (8 * i) & 0xFFu);
+  for (i = 0; i < bytes; ++i)
+    little[i] = (unsigned char)(value >> (8 * i) & 0xFFu);
   h3d_put(s, little, (size_t)bytes);
 }
 static void h3d_put_i64(h3diff_stream* s, int64_t value) { h3d_put_uint(s, (uint64_t)value, 8); }
@@ -1413,30 +1547,38 @@ static h3diff_status h3d_end(h3diff_stream* s) {
 
 /* H3DIFF_OK if the stream may be written to. */
 static h3diff_status h3d_ready(h3diff_stream* s) {
-  if (s == NULL) return H3DIFF_BAD_ARGUMENT;
-  if (s->state != 1) return h3d_fail(s, H3DIFF_BAD_ORDER, "the stream is not open");
+  if (s == NULL)
+    return H3DIFF_BAD_ARGUMENT;
+  if (s->state != 1)
+    return h3d_fail(s, H3DIFF_BAD_ORDER, "the stream is not open");
   return s->failed ? H3DIFF_WRITE_FAILED : H3DIFF_OK;
 }
 
 static int h3d_file_write(void* user, const void* data, size_t size) {
   FILE* file = (FILE*)user;
-  if (size == 0) return fflush(file);
+  if (size == 0)
+    return fflush(file);
   return fwrite(data, 1, size, file) == size ? 0 : 1;
 }
 
 static h3diff_status h3d_fact(h3diff_stream* s, int type, const char* name, const void* value, size_t size) {
   const size_t length = h3d_length(name, 64);
   h3diff_status status = h3d_ready(s);
-  if (status != H3DIFF_OK) return status;
-  if (length < 1 || length > 64) return h3d_fail(s, H3DIFF_BAD_ARGUMENT, "a fact's name must have 1 to 64 bytes");
-  if (size > 4096) return h3d_fail(s, H3DIFF_BAD_ARGUMENT, "a fact's text must be given, with at most 4096 bytes");
+  if (status != H3DIFF_OK)
+    return status;
+  if (length < 1 || length > 64)
+    return h3d_fail(s, H3DIFF_BAD_ARGUMENT, "a fact's name must have 1 to 64 bytes");
+  if (size > 4096)
+    return h3d_fail(s, H3DIFF_BAD_ARGUMENT, "a fact's text must be given, with at most 4096 bytes");
   h3d_begin(s, "FACT", 4 + length + size);
   h3d_put_uint(s, (uint64_t)type, 1);
   h3d_put_uint(s, 0, 1);
   h3d_put_uint(s, length, 2);
   h3d_put(s, name, length);
-  if (type == 0) h3d_put(s, value, size);
-  else h3d_put_uint(s, *(const uint64_t*)value, 8);
+  if (type == 0)
+    h3d_put(s, value, size);
+  else
+    h3d_put_uint(s, *(const uint64_t*)value, 8);
   return h3d_end(s);
 }
 
@@ -1456,10 +1598,13 @@ h3diff_status h3diff_open_callback(h3diff_stream* s, h3diff_write_callback write
                                    const h3diff_options* options) {
   static const unsigned char magic[8] = {0x89, 0x48, 0x33, 0x53, 0x54, 0x52, 0x0D, 0x0A};
   uint32_t i, bit;
-  if (s == NULL) return H3DIFF_BAD_ARGUMENT;
+  if (s == NULL)
+    return H3DIFF_BAD_ARGUMENT;
   memset(s, 0, sizeof *s);
-  if (write == NULL) return h3d_fail(s, H3DIFF_BAD_ARGUMENT, "no write callback was given");
-  if (options != NULL) s->options = *options;
+  if (write == NULL)
+    return h3d_fail(s, H3DIFF_BAD_ARGUMENT, "no write callback was given");
+  if (options != NULL)
+    s->options = *options;
   if (s->options.steps_planned < 0 || s->options.sample_rows < 0)
     return h3d_fail(s, H3DIFF_BAD_ARGUMENT, "steps_planned and sample_rows cannot be negative");
   switch (s->options.sketch_k) {
@@ -1475,30 +1620,35 @@ h3diff_status h3diff_open_callback(h3diff_stream* s, h3diff_write_callback write
   s->last_step = -2;
   for (i = 0; i < 256; ++i) {
     uint32_t crc = i;
-    for (bit = 0; bit < 8; ++bit) crc = (crc & 1u) != 0 ? crc >> 1 ^ 0xEDB88320u : crc >> 1;
+    for (bit = 0; bit < 8; ++bit)
+      crc = (crc & 1u) != 0 ? crc >> 1 ^ 0xEDB88320u : crc >> 1;
     s->crc_table[i] = crc;
   }
   s->state = 1;
   h3d_put(s, magic, sizeof magic);
   h3d_put_uint(s, 1, 4);
   h3d_put_uint(s, 0, 4);
-  if (s->options.steps_planned > 0) (void)h3diff_fact_int(s, "steps_planned", s->options.steps_planned);
+  if (s->options.steps_planned > 0)
+    (void)h3diff_fact_int(s, "steps_planned", s->options.steps_planned);
   return h3d_flush(s);
 }
 
 h3diff_status h3diff_open(h3diff_stream* s, const char* path, const h3diff_options* options) {
   FILE* file;
   h3diff_status status;
-  if (s == NULL) return H3DIFF_BAD_ARGUMENT;
+  if (s == NULL)
+    return H3DIFF_BAD_ARGUMENT;
   memset(s, 0, sizeof *s);
-  if (path == NULL) return h3d_fail(s, H3DIFF_BAD_ARGUMENT, "no path was given");
+  if (path == NULL)
+    return h3d_fail(s, H3DIFF_BAD_ARGUMENT, "no path was given");
   file = fopen(path, "rb");
   if (file != NULL) {
     fclose(file);
     return h3d_fail(s, H3DIFF_EXISTS, "the file exists already");
   }
   file = fopen(path, "wb");
-  if (file == NULL) return h3d_fail(s, H3DIFF_CANNOT_OPEN, "the file cannot be created");
+  if (file == NULL)
+    return h3d_fail(s, H3DIFF_CANNOT_OPEN, "the file cannot be created");
   status = h3diff_open_callback(s, h3d_file_write, file, options);
   s->file = file;
   if (status != H3DIFF_OK) {
@@ -1539,27 +1689,32 @@ static h3diff_status h3d_write_rows(h3diff_stream* s, h3d_source* source, int32_
       for (col = 0; col < source->cols; col += 64) {
         const int part = (int)h3d_least(64, source->cols - col);
         h3d_load(source, start, col, part, raw);
-        for (i = 0; i < part; ++i) h3d_put_uint(s, raw[i], (int)item);
+        for (i = 0; i < part; ++i)
+          h3d_put_uint(s, raw[i], (int)item);
       }
     }
-    if (h3d_end(s) != H3DIFF_OK) return H3DIFF_WRITE_FAILED;
+    if (h3d_end(s) != H3DIFF_OK)
+      return H3DIFF_WRITE_FAILED;
   }
   return H3DIFF_OK;
 }
 
 static h3diff_status h3d_check_step(h3diff_stream* s, int32_t step) {
-  if (step <= s->last_step) return h3d_fail(s, H3DIFF_BAD_ORDER, "this step, or a later one, has ended already");
+  if (step <= s->last_step)
+    return h3d_fail(s, H3DIFF_BAD_ORDER, "this step, or a later one, has ended already");
   return H3DIFF_OK;
 }
 
 static int h3d_sketch_k(const h3diff_stream* s, int32_t step) {
   const h3diff_options* o = &s->options;
-  if (o->sketch_k != 0) return o->sketch_k < 0 ? 0 : o->sketch_k;
+  if (o->sketch_k != 0)
+    return o->sketch_k < 0 ? 0 : o->sketch_k;
   return o->steps_planned == 0 || step < 2 || step == o->steps_planned - 1 ? 256 : 64;
 }
 
 static int64_t h3d_kept_rows(const h3diff_stream* s, const h3d_source* source, int level) {
-  if (level == H3DIFF_FULL) return source->rows;
+  if (level == H3DIFF_FULL)
+    return source->rows;
   return h3d_least(source->rows, s->options.sample_rows > 0 ? s->options.sample_rows : 64);
 }
 
@@ -1568,7 +1723,8 @@ static h3diff_status h3d_write(h3diff_stream* s, h3d_source* source, int32_t seg
   const size_t length = h3d_length(t->probe, 80);
   int level = t->level == 0 ? H3DIFF_STATS : t->level;
   int i;
-  if (level > H3DIFF_STATS && (m->rows == 0 || m->cols == 0)) level = H3DIFF_STATS; /* nothing to keep */
+  if (level > H3DIFF_STATS && (m->rows == 0 || m->cols == 0))
+    level = H3DIFF_STATS; /* nothing to keep */
   h3d_begin(s, "MEAS", 276 + length + 4 * (size_t)m->sketch_k);
   h3d_put_uint(s, (uint64_t)t->step, 4);
   h3d_put_uint(s, (uint64_t)segment, 1);
@@ -1592,17 +1748,20 @@ static h3diff_status h3d_write(h3diff_stream* s, h3d_source* source, int32_t seg
   h3d_put_i64(s, m->absmax_row);
   h3d_put_i64(s, m->absmax_col);
   h3d_put_f64(s, m->cosine);
-  for (i = 0; i < 16; ++i) h3d_put_f32(s, m->row_bands[i]);
-  for (i = 0; i < 16; ++i) h3d_put_f32(s, m->col_groups[i]);
+  for (i = 0; i < 16; ++i)
+    h3d_put_f32(s, m->row_bands[i]);
+  for (i = 0; i < 16; ++i)
+    h3d_put_f32(s, m->col_groups[i]);
   h3d_put_uint(s, (uint64_t)m->sketch_k, 2);
   h3d_put_uint(s, length, 2);
   h3d_put(s, t->probe, length);
-  for (i = 0; i < m->sketch_k; ++i) h3d_put_f32(s, (float)m->sketch[i]);
-  if (h3d_end(s) != H3DIFF_OK) return H3DIFF_WRITE_FAILED;
+  for (i = 0; i < m->sketch_k; ++i)
+    h3d_put_f32(s, (float)m->sketch[i]);
+  if (h3d_end(s) != H3DIFF_OK)
+    return H3DIFF_WRITE_FAILED;
   if (level >= H3DIFF_ROWS) {
     source->target = m->dtype;
-    return h3d_write_rows(s, source, segment, h3d_kept_rows(s, source, level),
-                          level == H3DIFF_ROWS ? source->rows : 0);
+    return h3d_write_rows(s, source, segment, h3d_kept_rows(s, source, level), level == H3DIFF_ROWS ? source->rows : 0);
   }
   return H3DIFF_OK;
 }
@@ -1624,13 +1783,17 @@ h3diff_status h3diff_write(h3diff_stream* s, const h3diff_tensor* t, size_t segm
   h3diff_status status = h3d_ready(s);
   h3d_source source;
   const char* wrong;
-  if (status != H3DIFF_OK) return status;
+  if (status != H3DIFF_OK)
+    return status;
   wrong = h3d_describe(t, segment_index, &source);
-  if (wrong == NULL) wrong = h3d_too_wide(&source);
+  if (wrong == NULL)
+    wrong = h3d_too_wide(&source);
   if (wrong == NULL && (measured == NULL || measured->rows != source.rows || measured->cols != source.cols))
     wrong = "the measurement is of another shape than the segment";
-  if (wrong != NULL) return h3d_fail(s, H3DIFF_BAD_ARGUMENT, wrong);
-  if ((status = h3d_check_step(s, t->step)) != H3DIFF_OK) return status;
+  if (wrong != NULL)
+    return h3d_fail(s, H3DIFF_BAD_ARGUMENT, wrong);
+  if ((status = h3d_check_step(s, t->step)) != H3DIFF_OK)
+    return status;
   return h3d_write(s, &source, h3d_segment(t, segment_index), measured);
 }
 
@@ -1639,23 +1802,31 @@ h3diff_status h3diff_probe(h3diff_stream* s, const h3diff_tensor* t) {
   const char* wrong;
   size_t i, count;
   h3d_source source;
-  if (status != H3DIFF_OK) return status;
-  if (t == NULL) return h3d_fail(s, H3DIFF_BAD_ARGUMENT, "no tensor was given");
+  if (status != H3DIFF_OK)
+    return status;
+  if (t == NULL)
+    return h3d_fail(s, H3DIFF_BAD_ARGUMENT, "no tensor was given");
   if (t->segments != NULL && t->segment_count == 0)
     return h3d_fail(s, H3DIFF_BAD_ARGUMENT, "the segment table is empty; NULL stands for one segment `all`");
   count = t->segments != NULL ? t->segment_count : 1;
   /* All of it is checked before any of it is written. */
   for (i = 0; i < count; ++i) {
     wrong = h3d_describe(t, i, &source);
-    if (wrong == NULL) wrong = h3d_too_wide(&source);
-    if (wrong != NULL) return h3d_fail(s, H3DIFF_BAD_ARGUMENT, wrong);
+    if (wrong == NULL)
+      wrong = h3d_too_wide(&source);
+    if (wrong != NULL)
+      return h3d_fail(s, H3DIFF_BAD_ARGUMENT, wrong);
   }
-  if ((status = h3d_check_step(s, t->step)) != H3DIFF_OK) return status;
+  if ((status = h3d_check_step(s, t->step)) != H3DIFF_OK)
+    return status;
   for (i = 0; i < count; ++i) {
     wrong = h3d_measure(t, i, t->level, h3d_sketch_k(s, t->step), &s->workspace, &s->measurement, &source);
-    if (wrong != NULL) return h3d_fail(s, H3DIFF_BAD_ARGUMENT, wrong);
-    if (source.rows == 0 && t->segments != NULL) continue;
-    if (h3d_write(s, &source, h3d_segment(t, i), &s->measurement) != H3DIFF_OK) return H3DIFF_WRITE_FAILED;
+    if (wrong != NULL)
+      return h3d_fail(s, H3DIFF_BAD_ARGUMENT, wrong);
+    if (source.rows == 0 && t->segments != NULL)
+      continue;
+    if (h3d_write(s, &source, h3d_segment(t, i), &s->measurement) != H3DIFF_OK)
+      return H3DIFF_WRITE_FAILED;
   }
   return H3DIFF_OK;
 }
@@ -1670,15 +1841,21 @@ h3diff_status h3diff_columns(h3diff_stream* s, const h3diff_tensor* t) {
   size_t length;
   int64_t col;
   int i;
-  if (status != H3DIFF_OK) return status;
-  if (t == NULL) return h3d_fail(s, H3DIFF_BAD_ARGUMENT, "no tensor was given");
+  if (status != H3DIFF_OK)
+    return status;
+  if (t == NULL)
+    return h3d_fail(s, H3DIFF_BAD_ARGUMENT, "no tensor was given");
   whole = *t;
   whole.segments = NULL;
   wrong = h3d_describe(&whole, 0, &source);
-  if (wrong == NULL && t->step != -1) wrong = "columns belong to weights, at step -1";
-  if (wrong == NULL && source.cols > (int64_t)1 << 24) wrong = "a weight has at most 2^24 columns";
-  if (wrong != NULL) return h3d_fail(s, H3DIFF_BAD_ARGUMENT, wrong);
-  if ((status = h3d_check_step(s, t->step)) != H3DIFF_OK) return status;
+  if (wrong == NULL && t->step != -1)
+    wrong = "columns belong to weights, at step -1";
+  if (wrong == NULL && source.cols > (int64_t)1 << 24)
+    wrong = "a weight has at most 2^24 columns";
+  if (wrong != NULL)
+    return h3d_fail(s, H3DIFF_BAD_ARGUMENT, wrong);
+  if ((status = h3d_check_step(s, t->step)) != H3DIFF_OK)
+    return status;
   h3d_choose_target(&source);
   length = h3d_length(t->probe, 80);
   for (col = 0; col < source.cols; col += H3D_STEP) {
@@ -1707,7 +1884,8 @@ h3diff_status h3diff_columns(h3diff_stream* s, const h3diff_tensor* t) {
       h3d_put_f64(s, any ? high : undefined);
       h3d_put_f64(s, !any ? undefined : h3d_abs(low) > h3d_abs(high) ? h3d_abs(low) : h3d_abs(high));
     }
-    if (h3d_end(s) != H3DIFF_OK) return H3DIFF_WRITE_FAILED;
+    if (h3d_end(s) != H3DIFF_OK)
+      return H3DIFF_WRITE_FAILED;
   }
   return H3DIFF_OK;
 }
@@ -1715,16 +1893,20 @@ h3diff_status h3diff_columns(h3diff_stream* s, const h3diff_tensor* t) {
 h3diff_status h3diff_end_step(h3diff_stream* s, int32_t step, double sigma_video, double sigma_audio,
                               double next_sigma_video, double next_sigma_audio) {
   h3diff_status status = h3d_ready(s);
-  if (status != H3DIFF_OK) return status;
-  if (step < -1) return h3d_fail(s, H3DIFF_BAD_ARGUMENT, "a step must be -1 (weights) or more");
-  if ((status = h3d_check_step(s, step)) != H3DIFF_OK) return status;
+  if (status != H3DIFF_OK)
+    return status;
+  if (step < -1)
+    return h3d_fail(s, H3DIFF_BAD_ARGUMENT, "a step must be -1 (weights) or more");
+  if ((status = h3d_check_step(s, step)) != H3DIFF_OK)
+    return status;
   h3d_begin(s, "STEP", 36);
   h3d_put_uint(s, (uint64_t)step, 4);
   h3d_put_f64(s, sigma_video);
   h3d_put_f64(s, sigma_audio);
   h3d_put_f64(s, next_sigma_video);
   h3d_put_f64(s, next_sigma_audio);
-  if (h3d_end(s) != H3DIFF_OK || h3d_flush(s) != H3DIFF_OK) return H3DIFF_WRITE_FAILED;
+  if (h3d_end(s) != H3DIFF_OK || h3d_flush(s) != H3DIFF_OK)
+    return H3DIFF_WRITE_FAILED;
   s->last_step = step;
   return s->write(s->user, NULL, 0) == 0 ? H3DIFF_OK : h3d_fail(s, H3DIFF_WRITE_FAILED, h3d_write_failed);
 }
@@ -1738,7 +1920,8 @@ h3diff_status h3diff_dispatch(h3diff_stream* s, const char* op, const char* impl
                               int64_t calls, int64_t fallbacks) {
   const size_t a = h3d_length(op, 32), b = h3d_length(implementation, 64), c = h3d_length(declared, 64);
   h3diff_status status = h3d_ready(s);
-  if (status != H3DIFF_OK) return status;
+  if (status != H3DIFF_OK)
+    return status;
   if (a < 1 || a > 32 || b < 1 || b > 64 || c > 64)
     return h3d_fail(s, H3DIFF_BAD_ARGUMENT, "op has 1 to 32 bytes, implementation 1 to 64, declared 0 to 64");
   if (calls < 0 || fallbacks < 0 || fallbacks > calls)
@@ -1758,7 +1941,8 @@ h3diff_status h3diff_dispatch(h3diff_stream* s, const char* op, const char* impl
 h3diff_status h3diff_unobserved(h3diff_stream* s, const char* probe, const char* reason) {
   const size_t a = h3d_length(probe, 80), b = h3d_length(reason, 160);
   h3diff_status status = h3d_ready(s);
-  if (status != H3DIFF_OK) return status;
+  if (status != H3DIFF_OK)
+    return status;
   if (a < 1 || a > 80 || b < 1 || b > 160)
     return h3d_fail(s, H3DIFF_BAD_ARGUMENT, "probe has 1 to 80 bytes, reason 1 to 160");
   h3d_begin(s, "UNOB", 4 + a + b);
@@ -1782,7 +1966,8 @@ static h3diff_status h3d_shut(h3diff_stream* s) {
 
 h3diff_status h3diff_close(h3diff_stream* s) {
   h3diff_status status = h3d_ready(s);
-  if (status == H3DIFF_BAD_ARGUMENT || status == H3DIFF_BAD_ORDER) return status;
+  if (status == H3DIFF_BAD_ARGUMENT || status == H3DIFF_BAD_ORDER)
+    return status;
   if (status == H3DIFF_OK) {
     h3d_begin(s, "END ", 0);
     (void)h3d_end(s);
@@ -1791,7 +1976,8 @@ h3diff_status h3diff_close(h3diff_stream* s) {
 }
 
 void h3diff_abandon(h3diff_stream* s) {
-  if (s != NULL && s->state == 1) (void)h3d_shut(s);
+  if (s != NULL && s->state == 1)
+    (void)h3d_shut(s);
 }
 
 const char* h3diff_error(const h3diff_stream* s) { return s != NULL && s->error != NULL ? s->error : ""; }

@@ -1,5 +1,6 @@
 /* A runtime in the manner of ggml, small enough to read: tensors with up to four dimensions, ne[0] the innermost, and
- * byte strides nb[]; a list of named nodes that is built once and computed once a step. Everything lies in one arena. */
+ * byte strides nb[]; a list of named nodes that is built once and computed once a step. Everything lies in one arena.
+ */
 #ifndef TOY_GRAPH_H
 #define TOY_GRAPH_H
 

@@ -10,23 +10,23 @@
 namespace h3diff::harness {
 
 struct RunOptions {
-  std::string source;            // a bundle's folder, or the name of a case
-  std::string profile;           // name of a numerics profile
-  std::string layout;            // "", "raw", "comfy", "diffusers"
+  std::string source;  // a bundle's folder, or the name of a case
+  std::string profile; // name of a numerics profile
+  std::string layout;  // "", "raw", "comfy", "diffusers"
   std::string device = "cpu";
   int threads = 1;
-  int steps = 0;                 // 0: as the case says
+  int steps = 0;                     // 0: as the case says
   std::optional<std::uint64_t> seed; // of a case given by name
-  std::string capture;           // "": default
-  std::string zero_columns;      // "PATTERN:BEGIN-END": weight columns set to 0 after loading
-  std::string output;            // dump; "": no probes, the forward alone
+  std::string capture;               // "": default
+  std::string zero_columns;          // "PATTERN:BEGIN-END": weight columns set to 0 after loading
+  std::string output;                // dump; "": no probes, the forward alone
   bool overwrite = false;
   std::function<void(int step, int steps, const std::string& probe)> progress;
 };
 
 struct RunSummary {
   int steps = 0;
-  std::int64_t probes = 0;       // index rows written
+  std::int64_t probes = 0; // index rows written
   std::int64_t over_budget = 0;
   // Bytes of the final predictions, for tests that compare runs with and without probes.
   std::vector<float> video, audio;

@@ -105,9 +105,9 @@ public:
   // Failure: bad_input with one sentence that names the file and the fact.
   //
   // HDF5 parses the file in a forked child process, which hands over the tables in memory: libhdf5 crashes, loops or
-  // exhausts memory on some damaged files (it did on 1 in 100 of flipped metadata bytes, 1.10.8), and no check beforehand
-  // can tell. Such a file costs the child, under a limit on CPU time and memory, and the caller gets an Error. The
-  // caller's process makes no HDF5 call at all; sketches are read from that memory, tensors with pread.
+  // exhausts memory on some damaged files (it did on 1 in 100 of flipped metadata bytes, 1.10.8), and no check
+  // beforehand can tell. Such a file costs the child, under a limit on CPU time and memory, and the caller gets an
+  // Error. The caller's process makes no HDF5 call at all; sketches are read from that memory, tensors with pread.
   static Result<DumpReader> open(const std::string& path);
   DumpReader(DumpReader&&) noexcept;
   DumpReader& operator=(DumpReader&&) noexcept;

@@ -36,15 +36,15 @@ struct ProbeInput {
 
 struct ProbeInfo {
   std::string name;
-  std::string op;        // "linear", "rms_norm", "rope", "attention", "adaln", "swiglu", "residual", "modulation",
-                         // "input", "pack", "time_embed", "silu", "adaln_curve", "euler", "weight"
+  std::string op; // "linear", "rms_norm", "rope", "attention", "adaln", "swiglu", "residual", "modulation",
+                  // "input", "pack", "time_embed", "silu", "adaln_curve", "euler", "weight"
   RowSpace space = RowSpace::other;
   std::int64_t rows = 0; // of weights; 0 where the case decides
   std::int64_t cols = 0;
   std::vector<ProbeInput> inputs;
-  std::string meaning;   // one short line for `case show --probes`
-  int block = -1;        // block number, or -1
-  bool weight = false;   // stands at step -1
+  std::string meaning; // one short line for `case show --probes`
+  int block = -1;      // block number, or -1
+  bool weight = false; // stands at step -1
   bool per_column = false;
 };
 

@@ -66,8 +66,8 @@ double cosine(const TensorView& a, const TensorView& b, std::span<const RowRange
 bool narrowing_is_lossless(const TensorView&, std::span<const RowRange> ranges, DType narrow);
 
 struct SketchDistance {
-  double squared = 0;     // D2: estimate of the squared L2 distance
-  double error = 0;       // bound on |squared - true|, docs/dump-format.md section 9
+  double squared = 0; // D2: estimate of the squared L2 distance
+  double error = 0;   // bound on |squared - true|, docs/dump-format.md section 9
 };
 SketchDistance sketch_distance(std::span<const float> a, std::span<const float> b);
 

@@ -51,7 +51,7 @@ public:
   const std::string& path() const;
   const RunFacts& facts() const;
   std::string fact(const std::string& name, const std::string& otherwise = "") const; // as text
-  bool finished() const;                      // the end record is there
+  bool finished() const;                                                              // the end record is there
   const std::vector<IndexRow>& index() const; // weights, and rows of complete steps, in the stream's order
   const std::vector<StepRow>& steps() const;
   const std::vector<DispatchRow>& dispatch() const;
