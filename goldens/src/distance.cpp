@@ -18,7 +18,7 @@ using probes::StoredTensor;
 
 namespace {
 
-constexpr std::int64_t chunk_bytes = std::int64_t{1} << 17; // per tensor and thread: two of them stay in L2
+constexpr std::int64_t chunk_bytes = std::int64_t{1} << 17;  // per tensor and thread: two of them stay in L2
 constexpr std::int64_t longest_row = std::int64_t{32} << 20; // bytes; a longer row is not read
 constexpr std::int64_t most_groups = std::int64_t{1} << 20;  // rows or columns located apart, at most
 
