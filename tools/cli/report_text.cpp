@@ -134,6 +134,12 @@ std::string outcome_text(const ProbeResult& result) {
   return result.spoiled ? text + ", spoiled" : text;
 }
 
+// place() for a table: nothing where it is too long for one.
+std::string place_in_table(const ProbeResult& result) {
+  const std::string text = place(result);
+  return text.size() <= 24 ? text : "";
+}
+
 class ProbeTable {
 public:
   ProbeTable()
@@ -144,16 +150,16 @@ public:
                 {"outcome", false, false},
                 {"rel. L2", true, false},
                 {"allowed", true, false},
-                {"std ratio", true, true},
                 {"where", false, true},
+                {"std ratio", true, true},
                 {"from", false, true}}) {}
   void add(const ProbeResult& result, bool marked) {
     const bool judged = result.outcome != Outcome::bitwise;
     table_.add({marked ? ">" : "", step_text(result.step), printable(result.probe),
                 result.segment == probes::Segment::all ? "" : std::string(probes::name(result.segment)),
                 outcome_text(result), judged ? number(result.rel_l2) : "0",
-                judged && result.tolerance.allowed > 0 ? number(result.tolerance.allowed) : "",
-                judged ? number(result.std_ratio) : "1", place(result), std::string(goldens::name(result.evidence))},
+                judged && result.tolerance.allowed > 0 ? number(result.tolerance.allowed) : "", place_in_table(result),
+                judged ? number(result.std_ratio) : "1", std::string(goldens::name(result.evidence))},
                marked ? Table::Tone::bad : tone(result));
   }
   void gap() { table_.add({"", "", "..."}, Table::Tone::faint); }
