@@ -14,7 +14,6 @@
 namespace h3diff::cases {
 
 namespace fs = std::filesystem;
-using probes::DType;
 
 namespace {
 

@@ -9,6 +9,7 @@
 #include "verify.hpp"
 #include <fmt/format.h>
 #include <algorithm>
+#include <charconv>
 #include <map>
 
 namespace h3diff::goldens {
@@ -21,10 +22,41 @@ namespace {
 constexpr std::size_t most_details = 16; // culprits whose tensors are read once more for rows and columns
 constexpr std::size_t most_healing = 8;
 
-// The model's shape comes from the reference; where that does not say it, from the candidate.
+// How many blocks the names of a dump's probes speak of: 1 + the largest N of "PREFIXN.".
+std::int64_t blocks_named(const DumpReader& dump, std::string_view prefix) {
+  std::int64_t blocks = 0;
+  for (const auto& row : dump.index()) {
+    std::string_view name = row.probe;
+    if (name.starts_with("weights."))
+      name.remove_prefix(std::string_view("weights.").size());
+    if (!name.starts_with(prefix))
+      continue;
+    std::int64_t number = -1;
+    std::from_chars(name.data() + prefix.size(), name.data() + name.size(), number);
+    blocks = std::max(blocks, number + 1);
+  }
+  return blocks;
+}
+
+// Of a foreign runtime that does not state its model: what the op graph needs, read off the probes' names.
+probes::ModelShape shape_by_names(const DumpReader& reference, const DumpReader& candidate) {
+  probes::ModelShape shape;
+  shape.num_layers = std::max(blocks_named(reference, "blocks."), blocks_named(candidate, "blocks."));
+  shape.num_refiner_layers =
+      std::max(blocks_named(reference, "token_refiner.blocks."), blocks_named(candidate, "token_refiner.blocks."));
+  for (const auto* dump : {&reference, &candidate})
+    for (const auto& row : dump->index())
+      if (row.probe == "weights.adaln_t_table")
+        shape.curve_grid = std::max<std::int64_t>(1, row.rows);
+  return shape;
+}
+
+// The model's shape comes from the reference; where that does not say it, from the candidate; else from the names.
 Result<probes::ModelShape> shape_of(const DumpReader& reference, const DumpReader& candidate) {
-  const DumpReader& source = reference.facts().contains("num_layers") ? reference : candidate;
-  auto shape = probes::shape_from_facts(source.facts());
+  const auto states_it = [](const DumpReader& dump) { return dump.facts().contains("adaln_form"); };
+  const DumpReader& source = states_it(reference) || !states_it(candidate) ? reference : candidate;
+  Result<probes::ModelShape> shape =
+      states_it(source) ? probes::shape_from_facts(source.facts()) : shape_by_names(reference, candidate);
   if (!shape)
     return bad_input(fmt::format("{}: {}", source.path(), shape.error().message));
   constexpr std::int64_t most_blocks = 4096; // a stranger's number that sizes the graph

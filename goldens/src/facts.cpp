@@ -118,6 +118,8 @@ std::string capture_command(const DumpReader& dump, const std::string& capture, 
   const std::string options = fmt::format("--steps {} --capture '{}'", steps, capture);
   if (pipeline == "h3diff")
     return rerun_command(dump, options, output);
+  if (pipeline != "diffusers" && pipeline != "diffsynth")
+    return ""; // a runtime that we do not start
   const auto dtype = claimed_dtype(dump);
   const char* flag = dtype == probes::DType::bfloat16  ? " --dtype bf16"
                      : dtype == probes::DType::float32 ? " --dtype f32"

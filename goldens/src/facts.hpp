@@ -25,6 +25,7 @@ std::string shell_word(const probes::DumpReader&, const std::string& fact, const
 std::string rerun_command(const probes::DumpReader& dump, const std::string& options, const std::string& output);
 
 // The same for a capture of another pipeline or of our own, with a capture specification.
+// "" for a runtime that we do not start.
 std::string capture_command(const probes::DumpReader& dump, const std::string& capture, std::int32_t steps,
                             const std::string& output);
 
