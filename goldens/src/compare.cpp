@@ -53,7 +53,9 @@ probes::ModelShape shape_by_names(const DumpReader& reference, const DumpReader&
 
 // The model's shape comes from the reference; where that does not say it, from the candidate; else from the names.
 Result<probes::ModelShape> shape_of(const DumpReader& reference, const DumpReader& candidate) {
-  const auto states_it = [](const DumpReader& dump) { return dump.facts().contains("adaln_form"); };
+  const auto states_it = [](const DumpReader& dump) {
+    return dump.facts().contains("adaln_form") && dump.facts().contains("num_layers");
+  };
   const DumpReader& source = states_it(reference) || !states_it(candidate) ? reference : candidate;
   Result<probes::ModelShape> shape =
       states_it(source) ? probes::shape_from_facts(source.facts()) : shape_by_names(reference, candidate);

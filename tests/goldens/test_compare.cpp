@@ -602,7 +602,17 @@ TEST(Compare, AReferenceThatDoesNotSayItsShapeTakesTheCandidates) {
   SampleRun reference;
   reference.facts["num_layers"] = "";
   EXPECT_EQ(compare_runs(reference, SampleRun{}).verdict, Outcome::bitwise);
-  EXPECT_FALSE(compare(reference.write("a.h5"), reference.write("b.h5"), {}));
+}
+
+TEST(Compare, WhereNeitherSaysItsShapeTheNamesOfTheProbesDo) {
+  SampleRun reference, candidate;
+  for (SampleRun* run : {&reference, &candidate})
+    run->facts["num_layers"] = "";
+  EXPECT_EQ(compare_runs(reference, candidate).verdict, Outcome::bitwise);
+  candidate.edit = perturb(downstream(candidate, sdpa), 0.1F);
+  const auto result = compare_runs(reference, candidate);
+  ASSERT_TRUE(result.first_divergence);
+  EXPECT_EQ(result.first_divergence->result.probe, "blocks.1.attn.sdpa");
 }
 
 TEST(Compare, AReferenceWithoutProbesIsNoEvidence) {
