@@ -28,17 +28,14 @@ int import_stream(const ImportArguments& arguments) {
   const auto imported = probes::stream_to_dump(arguments.stream, arguments.output, options);
   if (!imported)
     return fail(imported.error(), arguments.json);
-  std::string text = fmt::format("{}  {} step{}, {} rows of probes{}\n", arguments.output, imported->steps,
-                                 imported->steps == 1 ? "" : "s", count(imported->rows),
-                                 imported->finished ? "" : ", unfinished");
+  std::string text =
+      fmt::format("{}  {} step{}, {} rows of probes{}\n", arguments.output, imported->steps,
+                  imported->steps == 1 ? "" : "s", count(imported->rows), imported->finished ? "" : ", unfinished");
   for (const std::string& note : imported->notes)
     text += paragraph(probes::printable(note, 300), "  - ", "    ");
-  const nlohmann::json record = {{"exit_code", 0},
-                                 {"output", arguments.output},
-                                 {"steps", imported->steps},
-                                 {"rows", imported->rows},
-                                 {"finished", imported->finished},
-                                 {"notes", imported->notes}};
+  const nlohmann::json record = {
+      {"exit_code", 0},         {"output", arguments.output},     {"steps", imported->steps},
+      {"rows", imported->rows}, {"finished", imported->finished}, {"notes", imported->notes}};
   const int code = arguments.json == "-" ? 0 : print_report(text, 0);
   return write_json(record, arguments.json, code);
 }
