@@ -3,7 +3,7 @@ import pytest
 from conftest import BIN, h3diff, refused
 
 VERBS = [
-    ("case",), ("case", "list"), ("case", "show"), ("case", "export"), ("compare",), ("import",), ("inspect",), ("bench",),
+    ("case",), ("case", "list"), ("case", "show"), ("case", "export"), ("compare",), ("import",), ("export",), ("inspect",), ("bench",),
     ("bench", "compare"), ("doctor",),
 ]  # fmt: skip
 TORCH_VERBS = [("run",), ("bench", "probe")]
@@ -27,7 +27,7 @@ def test_every_verb_has_help_with_an_example_and_exit_codes(verb):
 def test_the_front_lists_only_verbs_that_work():
     text = h3diff("--help").stdout
     listed = [line.split()[0] for line in text[text.index("Subcommands:") :].splitlines()[1:] if line.startswith("  ")]
-    wanted = {"case", "compare", "import", "inspect", "bench", "doctor"}
+    wanted = {"case", "compare", "import", "export", "inspect", "bench", "doctor"}
     if (BIN / "h3diff-torch").exists():
         wanted.add("run")
     assert set(listed) == wanted

@@ -29,6 +29,7 @@ int main(int argc, char** argv) {
                        hand_over(add_run_options(app, run), program, run.json);
                        add_compare(app, program);
                        add_import(app, program);
+                       add_export(app, program);
                        add_inspect(app, program);
                        CLI::App* bench = add_bench(app);
                        add_bench_compare(*bench, program);
